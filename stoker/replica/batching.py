@@ -31,9 +31,9 @@ _MOST_PADDING = 8
 """Maximum ratio of a packed batch's padded tokens to the budget. Embeddings and heads compute the
 padding too.
 """
-_NEAR = 127
-"""Maximum number of other entries that a batch is chosen from. Finding the best split takes time,
-too.
+_NEAR, _NEAR_PACKED = 127, 511
+"""Maximum number of other entries that a batch is chosen from: padded and packed. Finding the best
+split takes time, too.
 """
 
 
@@ -178,7 +178,7 @@ def choose(entries: Sequence[QueuedSample], budget: int) -> list[QueuedSample]:
     fixed = oldest.fixed_cost
     if oldest.sample.alone or cost(oldest.length, fixed) * 2 > budget:
         return [oldest]
-    near = sorted([oldest, *_nearest(entries)], key=lambda entry: entry.length)
+    near = sorted([oldest, *_nearest(entries)[:_NEAR]], key=lambda entry: entry.length)
     costs = [cost(entry.length, fixed) for entry in near]
     at = next(place for place, entry in enumerate(near) if entry is oldest)
     batch = next(places for places in split(costs, budget) if at in places)
@@ -196,7 +196,7 @@ def choose_packed(entries: Sequence[QueuedSample], budget: int) -> list[QueuedSa
     if entries[0].sample.alone:
         return batch
     tokens = longest = entries[0].length + entries[0].fixed_cost
-    for entry in _nearest(entries):
+    for entry in _nearest(entries)[:_NEAR_PACKED]:
         own = entry.length + entry.fixed_cost
         longest = max(longest, own)
         is_wide = (len(batch) + 1) * longest > _MOST_PADDING * budget
@@ -212,7 +212,7 @@ def _nearest(entries: Sequence[QueuedSample]) -> list[QueuedSample]:
     able = [entry for entry in entries[1:] if entry.key == oldest.key and not entry.sample.alone]
     # The sort is stable: among equal lengths, the oldest comes first.
     able.sort(key=lambda entry: abs(entry.length - oldest.length))
-    return able[:_NEAR]
+    return able
 
 
 def split(costs: Sequence[int], budget: int) -> list[range]:

@@ -9,6 +9,7 @@ import torch
 import transformers
 
 from stoker.models.engines import sharing
+from stoker.models.engines.layout import PackedLayout
 from stoker.models.engines.packed_layers import PackedLayers
 from stoker.models.engines.packing import TOKENS
 from stoker.models.engines.torch import TorchEngine
@@ -257,3 +258,36 @@ def test_layers_compute_no_padding(tmp_path: Path) -> None:
     assert tokens() == len(LENGTHS) * 56
     model.hidden(samples, Sharing.PACKED)
     assert sum(LENGTHS) <= tokens() <= sum(LENGTHS) + 16
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "qwen3"])
+def test_shapes_for_a_gpu(tmp_path: Path, name: str) -> None:
+    """A GPU's batches have dummy rows, wider rows and more dummy tokens. Answers stay the same."""
+    model = Loaded(made(tmp_path, *PACKED[name]))
+    model.engine.layout = PackedLayout(model.stages, torch.device("cuda"))
+    assert model.find() is Sharing.PACKED
+    samples = model.samples()
+    alone = [model.hidden([sample], Sharing.ALONE)[0] for sample in samples] * 4
+    model.stages.sharing = Sharing.PACKED
+    assert TOKENS not in model.engine.batch(samples)
+    batch = model.engine.batch(samples * 4)
+    assert batch["input_ids"].shape == (32, 64)
+    assert len(batch[TOKENS]) == 512
+    assert worst(model.hidden(samples * 4, Sharing.PACKED), alone) <= TOLERANCES["float32"]
+    outputs = model.engine.forward(samples * 4)
+    assert all(output["last_hidden_state"].shape[0] == 1 for output in outputs)
+    if name == "bert":
+        assert {output["pooler_output"].shape for output in outputs} == {(1, 32)}
+
+
+def test_outputs_leave_the_device_without_padding(tmp_path: Path) -> None:
+    model = Loaded(made(tmp_path, *PACKED["bert"]))
+    samples = model.samples()
+    model.stages.sharing = Sharing.PACKED
+    batch = model.engine.batch(samples)
+    with torch.inference_mode():
+        outputs = model.engine.run(samples[0].call, batch)
+    assert outputs["last_hidden_state"].shape == (1, len(batch[TOKENS]), 32)
+    assert outputs["pooler_output"].shape == (len(samples), 32)
+    rows = model.engine.forward(samples)
+    assert [len(row["last_hidden_state"][0]) for row in rows] == list(LENGTHS)

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from stoker.models.engines import packed_attention
 from stoker.models.engines.packed_attention import NotPackableError
-from stoker.models.engines.packing import PackedShape, Packing, bucketed, packed_inputs
+from stoker.models.engines.packing import (
+    PackedShape,
+    Packing,
+    bucketed,
+    bucketed_for_gpu,
+    packed_inputs,
+)
 from stoker.models.stages.base import bucket
 
 LENGTHS = st.lists(st.integers(1, 300), min_size=2, max_size=40)
@@ -93,6 +99,27 @@ class TestShapes:
         """A CUDA graph can be captured for each shape."""
         shapes = {bucketed([500, 12, total], 512) for total in range(1, 400)}
         assert len(shapes) < 12
+
+    @given(LENGTHS, st.integers(300, 512))
+    def test_a_gpu_has_few_shapes(self, lengths: list[int], most: int) -> None:
+        width = bucket(max(lengths))
+        shape = bucketed_for_gpu(lengths, min(width, most), most)
+        if shape is None:
+            return
+        assert len(lengths) <= shape.rows < 2 * len(lengths)
+        assert max(lengths) <= shape.width <= most
+        assert sum(lengths) <= shape.tokens < len(lengths) * shape.width
+        known = packing(lengths, shape)
+        assert max(known.segments) <= known.longest
+
+    def test_shapes_of_a_gpu_repeat(self) -> None:
+        lengths = [[10 + 7 * at % (step + 30) for at in range(32 + step)] for step in range(32)]
+        shapes = {bucketed_for_gpu(batch, bucket(max(batch)), 512) for batch in lengths}
+        assert 1 < len(shapes) < 12
+
+    def test_small_batches_of_a_gpu_are_padded(self) -> None:
+        assert bucketed_for_gpu([5, 60], 64, 512) is None
+        assert bucketed_for_gpu([5, 512], 512, 512) == PackedShape(2, 512, 640)
 
     def test_equal_lengths_are_padded(self) -> None:
         assert bucketed([16] * 8, 16) is None

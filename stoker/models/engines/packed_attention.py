@@ -121,7 +121,7 @@ def _by_segment(
 ) -> torch.Tensor:
     """Returns (tokens, heads, size) from queries, keys and values of that shape."""
     is_grouped = inputs[0].shape[1] != inputs[1].shape[1]
-    by_head = (tensor.transpose(0, 1)[None] for tensor in inputs)
+    by_head: list[Any] = [tensor.transpose(0, 1)[None] for tensor in inputs]
     parts: list[torch.Tensor] = []
     for segment in zip(*(tensor.split(packing.segments, 2) for tensor in by_head), strict=True):
         mask = attention.mask(segment[0].shape[2], segment[0].device)

@@ -59,8 +59,9 @@ class PackedLayers:
             yield
             return
         with ExitStack() as stack, packed_pass(packing) as current:
+            pack = _packed_arguments(packing)
             for layer in self._layers:
-                hook = layer.register_forward_pre_hook(_packed_arguments(packing), with_kwargs=True)
+                hook = layer.register_forward_pre_hook(pack, with_kwargs=True)
                 stack.callback(hook.remove)
             exit_hook = self._layers[-1].register_forward_hook(_padded_output(packing))
             stack.callback(exit_hook.remove)
@@ -87,6 +88,18 @@ def _is_stack(modules: ModuleList) -> bool:
 
 
 def _packed_arguments(packing: Packing) -> Any:
+    positions: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    """Values that all rows and all layers have in common, by their identity, with their packed
+    form.
+    """
+
+    def packed(value: torch.Tensor) -> torch.Tensor:
+        if value.shape[:2] != (1, packing.width):
+            return packing.packed(value)
+        if id(value) not in positions:
+            positions[id(value)] = value, packing.packed(value)
+        return positions[id(value)][1]
+
     def hook(
         _module: Module, arguments: tuple[Any, ...], options: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -94,7 +107,7 @@ def _packed_arguments(packing: Packing) -> Any:
         large = (value for value in arguments if torch.is_tensor(value) and value.dim() > 3)
         if any(mask is not None for mask in itertools.chain(masks, large)):
             raise NotPackableError("the model makes its own masks")
-        return _mapped(packing.packed, arguments), _mapped(packing.packed, options)
+        return _mapped(packed, arguments), _mapped(packed, options)
 
     return hook
 

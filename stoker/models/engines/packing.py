@@ -15,8 +15,12 @@ TOKENS, PLACES, BOUNDS = NAMES = ("packed_tokens", "packed_places", "packed_boun
 """Names of a packing's tensors in a batch."""
 
 _LEAST_STEP = 16
-_STEPS = 8
-"""Number of packed lengths between a power of two and the next one."""
+_STEPS, _GPU_STEPS = 8, 4
+"""Number of packed lengths between a power of two and the next one: on a CPU and on a GPU."""
+_LEAST_PADDED = 1024
+"""Minimum number of padded tokens that are worth packing on a GPU. It computes fewer tokens in the
+time of one.
+"""
 
 
 class PackedShape(NamedTuple):
@@ -30,7 +34,7 @@ class PackedShape(NamedTuple):
     """Number of tokens of the packed row, with the dummy tokens at its end."""
 
 
-def bucketed(lengths: Sequence[int], width: int) -> PackedShape | None:
+def bucketed(lengths: Sequence[int], width: int, steps: int = _STEPS) -> PackedShape | None:
     """Returns the shape of a batch, with the number of tokens rounded up.
 
     The dummy tokens are at most an eighth of the tokens, or 16. None if the samples are better
@@ -39,12 +43,31 @@ def bucketed(lengths: Sequence[int], width: int) -> PackedShape | None:
     Args:
         lengths: number of tokens of each sample.
         width: padded length of a row.
+        steps: number of results between a power of two and the next one.
     """
     # The packed row is longer than a padded row, so that their tensors are told apart by shape.
     total = max(sum(lengths), width + 1)
-    step = max(_LEAST_STEP, (1 << (total - 1).bit_length() - 1) // _STEPS)
+    step = max(_LEAST_STEP, (1 << (total - 1).bit_length() - 1) // steps)
     tokens = -(-total // step) * step
     return PackedShape(len(lengths), width, tokens) if tokens < len(lengths) * width else None
+
+
+def bucketed_for_gpu(lengths: Sequence[int], width: int, most: int) -> PackedShape | None:
+    """Returns the shape of a batch on a GPU, from so few shapes that a CUDA graph of each may be
+    recorded.
+
+    Rows are rounded up to a power of two, their width to a power of two or three quarters of it,
+    and tokens to four steps between powers of two.
+
+    Args:
+        most: maximum width that the model accepts.
+    """
+    power = 1 << (width - 1).bit_length()
+    rounded = max(width, min(most, power * 3 // 4 if width <= power * 3 // 4 else power))
+    shape = bucketed(lengths, rounded, _GPU_STEPS)
+    if shape is None or len(lengths) * width < max(_LEAST_PADDED, shape.tokens):
+        return None
+    return shape._replace(rows=1 << (len(lengths) - 1).bit_length())
 
 
 def packed_inputs(lengths: Sequence[int], shape: PackedShape, side: str) -> dict[str, torch.Tensor]:
@@ -98,7 +121,7 @@ class Packing:
     @property
     def longest(self) -> int:
         """Maximum length of a segment, for kernels. It depends only on the shapes."""
-        return max(self.width, self.size // _STEPS + _LEAST_STEP)
+        return max(self.width, self.size // _GPU_STEPS + _LEAST_STEP)
 
     @cached_property
     def segments(self) -> list[int]:

@@ -35,6 +35,8 @@ If the limit is too low, a model loses throughput. If it is too high, answers ch
 
 _WINDOWS = ("window", "local_attention", "chunk")
 """Words in the names of configuration values that limit how far a token sees."""
+_DOUBLINGS = 4
+"""Maximum number of times that the probes are doubled to fill a packed batch."""
 _LONGEST_WINDOW = 2048
 """Maximum window of a model that is examined for packing, in tokens."""
 
@@ -114,10 +116,15 @@ def _packs(
     stages.sharing = Sharing.ALONE
     alone = [_alone(engine, member) for member in members]
     stages.sharing = Sharing.PACKED
+    for _ in range(_DOUBLINGS):
+        if Packing.of(engine.batch(members)):
+            break
+        # A GPU packs only large batches.
+        members, alone = members * 2, alone * 2
+    else:
+        return False
     worst = 0.0
     for order in (1, -1):
-        if Packing.of(engine.batch(members[::order])) is None:
-            return False
         try:
             outputs = engine.forward(members[::order])
         except MemoryError:

@@ -48,7 +48,7 @@ class TorchEngine:
         progress(0.1, "reading weights")
         self.folder = folder
         self.stages = stages
-        self.layout: BatchLayout = PackedLayout(stages)
+        self.layout: BatchLayout = PackedLayout(stages, self.device)
         self.dtype = dtype_of(self._wanted, self.device, folder)
         self.model: Any = self.read()
         return self.model
@@ -152,7 +152,12 @@ class TorchEngine:
             self.adapters.packed(packing.owners) if self.adapters else contextlib.nullcontext()
         )
         with self.layers.running(packing), adapted:
-            return self.stages.run(self.model, call, inputs)
+            outputs = self.stages.run(self.model, call, inputs)
+        per_token = self.stages.per_token
+        return {
+            name: packing.packed(value) if name in per_token and torch.is_tensor(value) else value
+            for name, value in outputs.items()
+        }
 
     def _placed(self, value: torch.Tensor) -> torch.Tensor:
         dtype = self.dtype if value.is_floating_point() else None
