@@ -9,7 +9,7 @@ from stoker.models.engines import packed_attention
 from stoker.models.engines.packed_attention import NotPackableError
 from stoker.models.engines.packing import (
     PackedShape,
-    Packing,
+    TokenPacking,
     bucketed,
     bucketed_for_gpu,
     packed_inputs,
@@ -20,8 +20,8 @@ LENGTHS = st.lists(st.integers(1, 300), min_size=2, max_size=40)
 SIDES = st.sampled_from(["left", "right"])
 
 
-def packing(lengths: list[int], shape: PackedShape, side: str = "right") -> Packing:
-    known = Packing.of(packed_inputs(lengths, shape, side))
+def packing(lengths: list[int], shape: PackedShape, side: str = "right") -> TokenPacking:
+    known = TokenPacking.of(packed_inputs(lengths, shape, side))
     assert known
     return known
 
@@ -81,7 +81,7 @@ class TestPacking:
             assert known.padded(value) is value
 
     def test_a_batch_without_its_tensors_is_padded(self) -> None:
-        assert Packing.of({"input_ids": torch.zeros(1, 1)}) is None
+        assert TokenPacking.of({"input_ids": torch.zeros(1, 1)}) is None
 
 
 class TestShapes:
@@ -153,7 +153,7 @@ class TestCudaKernels:
         self, dtype: torch.dtype, *, is_causal: bool, window: int | None, size: int, heads: int
     ) -> None:
         known = packing([5, 21, 50], PackedShape(3, 56, 80))
-        on_meta = Packing(*(value.to("meta") for value in vars(known).values()))
+        on_meta = TokenPacking(*(value.to("meta") for value in vars(known).values()))
         query = torch.empty(80, 4, size, dtype=dtype, device="meta")
         key = torch.empty(80, heads, size, dtype=dtype, device="meta")
         attention = packed_attention._Attention(0.1, is_causal, window)

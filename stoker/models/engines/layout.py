@@ -89,7 +89,7 @@ class PaddedLayout:
 
 
 class PackedLayout(PaddedLayout):
-    """Padded layout that adds the inputs of a `Packing` if samples are shared as `PACKED`.
+    """Padded layout that adds the inputs of a `TokenPacking` if samples are shared as `PACKED`.
 
     Outputs of a packed batch that have a row for each token are packed, too.
     """

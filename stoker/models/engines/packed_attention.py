@@ -14,7 +14,7 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from stoker.models.engines.packing import Packing
+from stoker.models.engines.packing import TokenPacking
 
 NAME = "stoker_packed"
 """Name of the attention function. transformers makes no masks for it."""
@@ -35,7 +35,7 @@ class NotPackableError(Exception):
 class PackedPass:
     """One forward pass over a packed row."""
 
-    def __init__(self, packing: Packing) -> None:
+    def __init__(self, packing: TokenPacking) -> None:
         self.packing = packing
         self.calls = 0
         """Number of computed attentions."""
@@ -45,7 +45,7 @@ _pass: ContextVar[PackedPass] = ContextVar("packed pass")
 
 
 @contextmanager
-def packed_pass(packing: Packing) -> Generator[PackedPass]:
+def packed_pass(packing: TokenPacking) -> Generator[PackedPass]:
     """Makes the attention function compute on this packing within the block."""
     current = PackedPass(packing)
     token = _pass.set(current)
@@ -117,7 +117,7 @@ AttentionInterface.register(NAME, _packed)
 
 
 def _by_segment(
-    packing: Packing, inputs: Sequence[torch.Tensor], attention: _Attention
+    packing: TokenPacking, inputs: Sequence[torch.Tensor], attention: _Attention
 ) -> torch.Tensor:
     """Returns (tokens, heads, size) from queries, keys and values of that shape."""
     is_grouped = inputs[0].shape[1] != inputs[1].shape[1]
@@ -137,7 +137,7 @@ def _by_segment(
 
 
 def _on_cuda(
-    packing: Packing, inputs: Sequence[torch.Tensor], attention: _Attention
+    packing: TokenPacking, inputs: Sequence[torch.Tensor], attention: _Attention
 ) -> torch.Tensor:
     """Returns (tokens, heads, size) from queries, keys and values of that shape."""
     query, _, value = inputs
@@ -148,7 +148,9 @@ def _on_cuda(
     return compute(packing, padded, attention)[..., :size]
 
 
-def _flash(packing: Packing, inputs: Sequence[torch.Tensor], attention: _Attention) -> torch.Tensor:
+def _flash(
+    packing: TokenPacking, inputs: Sequence[torch.Tensor], attention: _Attention
+) -> torch.Tensor:
     """Computes half precision."""
     options: dict[str, Any] = {}
     if attention.is_causal or attention.window:
@@ -165,7 +167,7 @@ def _flash(packing: Packing, inputs: Sequence[torch.Tensor], attention: _Attenti
 
 
 def _efficient(
-    packing: Packing, inputs: Sequence[torch.Tensor], attention: _Attention
+    packing: TokenPacking, inputs: Sequence[torch.Tensor], attention: _Attention
 ) -> torch.Tensor:
     """Computes single precision, by the kernel that also computes nested tensors."""
     if attention.window:

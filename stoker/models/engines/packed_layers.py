@@ -13,7 +13,7 @@ import torch
 from torch.nn import Module, ModuleList
 
 from stoker.models.engines.packed_attention import NAME, NotPackableError, packed_pass
-from stoker.models.engines.packing import Packing
+from stoker.models.engines.packing import TokenPacking
 
 _REPLACED = "sdpa"
 """Attention function that the packed one replaces."""
@@ -50,7 +50,7 @@ class PackedLayers:
         return cls(stacks[0], list(configs.values())) if configs else None
 
     @contextmanager
-    def running(self, packing: Packing | None) -> Generator[None]:
+    def running(self, packing: TokenPacking | None) -> Generator[None]:
         """Runs the layers on a packed row within the block. None: they run on padded rows.
 
         Raises `NotPackableError` if a layer computes its attention in another way.
@@ -87,7 +87,7 @@ def _is_stack(modules: ModuleList) -> bool:
     return len(kinds) == 1 and any(True for _ in modules[0].children())
 
 
-def _packed_arguments(packing: Packing) -> Any:
+def _packed_arguments(packing: TokenPacking) -> Any:
     positions: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     """Values that all rows and all layers have in common, by their identity, with their packed
     form.
@@ -112,7 +112,7 @@ def _packed_arguments(packing: Packing) -> Any:
     return hook
 
 
-def _padded_output(packing: Packing) -> Any:
+def _padded_output(packing: TokenPacking) -> Any:
     def hook(_module: Module, _arguments: tuple[Any, ...], output: Any) -> Any:
         return _mapped(packing.padded, output)
 

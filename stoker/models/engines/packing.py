@@ -45,7 +45,7 @@ def bucketed(lengths: Sequence[int], width: int, steps: int = _STEPS) -> PackedS
         width: padded length of a row.
         steps: number of results between a power of two and the next one.
     """
-    # The packed row is longer than a padded row, so that their tensors are told apart by shape.
+    # The packed row is longer than a padded row, so their tensors differ in shape.
     total = max(sum(lengths), width + 1)
     step = max(_LEAST_STEP, (1 << (total - 1).bit_length() - 1) // steps)
     tokens = -(-total // step) * step
@@ -53,8 +53,8 @@ def bucketed(lengths: Sequence[int], width: int, steps: int = _STEPS) -> PackedS
 
 
 def bucketed_for_gpu(lengths: Sequence[int], width: int, most: int) -> PackedShape | None:
-    """Returns the shape of a batch on a GPU, from so few shapes that a CUDA graph of each may be
-    recorded.
+    """Returns the shape of a batch on a GPU. There are few shapes, so that each can have a CUDA
+    graph.
 
     Rows are rounded up to a power of two, their width to a power of two or three quarters of it,
     and tokens to four steps between powers of two.
@@ -71,7 +71,7 @@ def bucketed_for_gpu(lengths: Sequence[int], width: int, most: int) -> PackedSha
 
 
 def packed_inputs(lengths: Sequence[int], shape: PackedShape, side: str) -> dict[str, torch.Tensor]:
-    """Returns the tensors of a `Packing` for the samples, on the CPU.
+    """Returns the tensors of a `TokenPacking` for the samples, on the CPU.
 
     Rows beyond the samples, and tokens beyond theirs, are dummies. The dummy tokens are copies of
     the first token, in a segment after the last sample.
@@ -94,7 +94,7 @@ def packed_inputs(lengths: Sequence[int], shape: PackedShape, side: str) -> dict
 
 
 @dataclass(frozen=True, eq=False)
-class Packing:
+class TokenPacking:
     """Maps between padded rows and a packed row, on the device of the model."""
 
     tokens: torch.Tensor
@@ -105,7 +105,7 @@ class Packing:
     """Start of each segment in the packed row, and the end of the last one, as int32."""
 
     @classmethod
-    def of(cls, batch: Mapping[str, torch.Tensor]) -> "Packing | None":
+    def of(cls, batch: Mapping[str, torch.Tensor]) -> "TokenPacking | None":
         """Returns the packing of a batch. None if the batch is only padded."""
         return cls(*(batch[name] for name in NAMES)) if TOKENS in batch else None
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from stoker.models.engines.interface import Engine
-from stoker.models.engines.packing import Packing
+from stoker.models.engines.packing import TokenPacking
 from stoker.models.engines.probing import difference
 from stoker.models.engines.stateless import shortest_sparse
 from stoker.models.engines.torch import TorchEngine
@@ -117,7 +117,7 @@ def _packs(
     alone = [_alone(engine, member) for member in members]
     stages.sharing = Sharing.PACKED
     for _ in range(_DOUBLINGS):
-        if Packing.of(engine.batch(members)):
+        if TokenPacking.of(engine.batch(members)):
             break
         # A GPU packs only large batches.
         members, alone = members * 2, alone * 2

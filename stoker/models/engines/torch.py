@@ -14,7 +14,7 @@ from stoker.models.engines import completeness
 from stoker.models.engines.interface import Progress
 from stoker.models.engines.layout import BatchLayout, PackedLayout
 from stoker.models.engines.packed_layers import PackedLayers
-from stoker.models.engines.packing import NAMES, Packing
+from stoker.models.engines.packing import NAMES, TokenPacking
 from stoker.models.engines.precision import dtype_of
 from stoker.models.engines.record import AUTO
 from stoker.models.engines.stateless import make_stateless
@@ -144,7 +144,7 @@ class TorchEngine:
 
     def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
         """Returns the model's outputs by name."""
-        packing = Packing.of(batch)
+        packing = TokenPacking.of(batch)
         if packing is None or self.layers is None:
             return self.stages.run(self.model, call, batch)
         inputs = {name: value for name, value in batch.items() if name not in NAMES}
