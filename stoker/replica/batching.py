@@ -198,11 +198,11 @@ def choose_packed(entries: Sequence[QueuedSample], budget: int) -> list[QueuedSa
     tokens = longest = entries[0].length + entries[0].fixed_cost
     for entry in _nearest(entries)[:_NEAR_PACKED]:
         own = entry.length + entry.fixed_cost
-        longest = max(longest, own)
-        is_wide = (len(batch) + 1) * longest > _MOST_PADDING * budget
+        widest = max(longest, own)
+        is_wide = (len(batch) + 1) * widest > _MOST_PADDING * budget
         if tokens + own <= budget and not is_wide:
             batch.append(entry)
-            tokens += own
+            tokens, longest = tokens + own, widest
     return batch
 
 

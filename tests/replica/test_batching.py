@@ -137,6 +137,10 @@ class TestChoosePacked:
         assert len(batch) == 40
         assert len(choose_packed([*entries[:8], entry(400)], 512)) == 9
 
+    def test_one_that_does_not_fit_keeps_no_other_out(self) -> None:
+        entries = [entry(256), entry(300), entry(1), *(entry(1) for _ in range(20))]
+        assert len(choose_packed(entries, 300)) == 9
+
     def test_other_keys_and_lone_samples_wait(self) -> None:
         entries = [entry(16, key="a"), entry(16, key="b"), entry(16, key="a")]
         assert choose_packed(entries, 512) == [entries[0], entries[2]]

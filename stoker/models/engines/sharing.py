@@ -93,7 +93,9 @@ def _found(engine: TorchEngine, stages: Stages) -> Sharing:
         )
         log.info("%s: differs by %.1e", sharing, worst)
         if worst <= _tolerance(engine):
-            if sharing is Sharing.PADDED and _packs(engine, stages, samples, counterparts):
+            if sharing is Sharing.PADDED and _packs(
+                engine, stages, [*samples, *counterparts], alone
+            ):
                 return Sharing.PACKED
             return sharing
     return Sharing.ALONE
@@ -104,17 +106,21 @@ def _tolerance(engine: TorchEngine) -> float:
 
 
 def _packs(
-    engine: TorchEngine, stages: Stages, samples: Sequence[Sample], others: Sequence[Sample]
+    engine: TorchEngine, stages: Stages, samples: Sequence[Sample], known: Sequence[Output]
 ) -> bool:
-    """Returns True if samples in a packed row have the same outputs as alone."""
+    """Returns True if samples in a packed row have the same outputs as alone.
+
+    Args:
+        known: outputs of the first samples alone.
+    """
     if not engine.can_pack or not stages.padding:
         return False
     windowed = _windowed(stages)
     if windowed is None:
         return False
-    members = [*samples, *windowed, *others]
+    members = [*samples, *windowed]
     stages.sharing = Sharing.ALONE
-    alone = [_alone(engine, member) for member in members]
+    alone = [*known, *(_alone(engine, member) for member in members[len(known) :])]
     stages.sharing = Sharing.PACKED
     for _ in range(_DOUBLINGS):
         if TokenPacking.of(engine.batch(members)):
