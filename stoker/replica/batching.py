@@ -1,8 +1,9 @@
 """Chooses the samples that share a forward pass.
 
-The budget counts *padded* tokens: a batch costs its longest sample times its size. Pixels and sound
-are counted as tokens, too. The queue has no wait window: the engine takes all queued entries when
-it asks, so a lone request never waits for others.
+The budget counts *padded* tokens: a batch costs its longest sample times its size. If the engine
+packs its batches, the budget counts only real tokens. Pixels and sound are counted as tokens, too.
+The queue has no wait window: the engine takes all queued entries when it asks, so a lone request
+never waits for others.
 
 Inputs of many samples, such as the sentences of a spoken text, take turns: a later input waits for
 one of them, not for all. Requests of different keys take turns, too: a late request waits for one
@@ -28,9 +29,13 @@ a / b lies between a tenth and a nineteenth of the budget that it finds. On a GP
 same time up to some thousand tokens, and b n from then on.
 """
 
-_NEAR = 127
-"""Maximum number of other entries that a batch is chosen from. Finding the best split takes time,
-too.
+_MOST_PADDING = 8
+"""Maximum ratio of a packed batch's padded tokens to the budget. Embeddings and heads compute the
+padding too.
+"""
+_NEAR, _NEAR_PACKED = 127, 511
+"""Maximum number of other entries that a batch is chosen from: padded and packed. Finding the best
+split takes time, too.
 """
 
 
@@ -67,12 +72,16 @@ class QueuedSample:
 class BatchQueue:
     """Samples that wait for the engine, ordered by turn. Thread-safe."""
 
-    def __init__(self, budget: int, starts: float = STARTS_A_BUDGET) -> None:
+    def __init__(
+        self, budget: int, starts: float = STARTS_A_BUDGET, *, is_packed: bool = False
+    ) -> None:
         """
         Args:
             starts: ratio of the time of a full budget's tokens to the start time of a pass.
+            is_packed: the engine computes no padding.
         """
         self.budget = budget
+        self.is_packed = is_packed
         self._starts = starts
         self._entries: list[QueuedSample] = []
         self._cost = 0
@@ -154,7 +163,11 @@ class BatchQueue:
         with self._changed:
             if not self._entries:
                 return []
-            batch = choose(self._in_turn(), self.budget, self._starts)
+            entries, budget = self._in_turn(), self.budget
+            if self.is_packed:
+                batch = choose_packed(entries, budget)
+            else:
+                batch = choose(entries, budget, self._starts)
             self._turn = max(self._turn, batch[0].turn)
             chosen = set(map(id, batch))
             self._entries = [entry for entry in self._entries if id(entry) not in chosen]
@@ -202,9 +215,7 @@ def choose(
     oldest = entries[0]
     if oldest.sample.alone or oldest.cost * 2 > budget:
         return [oldest]
-    able = [entry for entry in entries[1:] if entry.key == oldest.key and not entry.sample.alone]
-    able.sort(key=lambda entry: abs(entry.length - oldest.length))
-    # The sort is stable: among equal lengths, the oldest comes first.
+    able = _nearest(entries)
     near = sorted([oldest, *able[:_NEAR]], key=lambda entry: entry.length)
     costs = [entry.cost for entry in near]
     if is_one_batch(costs, budget, budget / starts):
@@ -213,6 +224,36 @@ def choose(
     at = next(place for place, entry in enumerate(near) if entry is oldest)
     batch = next(places for places in split(costs, budget, starts) if at in places)
     return [oldest, *(near[place] for place in batch if place != at)]
+
+
+def choose_packed(entries: Sequence[QueuedSample], budget: int) -> list[QueuedSample]:
+    """Returns the batch of the first entry for an engine that computes no padding, with that entry
+    in front.
+
+    The entries nearest to it in length fill the budget. A batch costs the sum of its samples, so
+    one pass takes less time than several passes, whatever the lengths.
+    """
+    batch = [entries[0]]
+    if entries[0].sample.alone:
+        return batch
+    tokens = longest = entries[0].length + entries[0].fixed_cost
+    for entry in _nearest(entries)[:_NEAR_PACKED]:
+        own = entry.length + entry.fixed_cost
+        widest = max(longest, own)
+        is_wide = (len(batch) + 1) * widest > _MOST_PADDING * budget
+        if tokens + own <= budget and not is_wide:
+            batch.append(entry)
+            tokens, longest = tokens + own, widest
+    return batch
+
+
+def _nearest(entries: Sequence[QueuedSample]) -> list[QueuedSample]:
+    """Returns the entries that may share the first entry's batch, nearest in length first."""
+    oldest = entries[0]
+    able = [entry for entry in entries[1:] if entry.key == oldest.key and not entry.sample.alone]
+    # The sort is stable: among equal lengths, the oldest comes first.
+    able.sort(key=lambda entry: abs(entry.length - oldest.length))
+    return able
 
 
 def _fitting(

@@ -155,7 +155,7 @@ def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Ada
         engine.widen()
         half_precision.choose(engine, progress)
     if spec.sharing:
-        stages.sharing = spec.sharing
+        stages.sharing = sharing.restored(engine, spec.sharing)
     elif isinstance(engine, TorchEngine):
         progress(0.9, "checking which inputs can share a batch")
         engine.enter_thread()

@@ -86,8 +86,11 @@ class TaskWorker:
         self.notices: Sequence[Notice] = stages.notices
         self.counters = Counters()
         self._requests: OpenRequests[RequestState] = OpenRequests()
-        starts = DEVICE_STARTS_A_BUDGET if overlaps(engine) else STARTS_A_BUDGET
-        self._queue = BatchQueue(calibration.budget, starts)
+        self._queue = BatchQueue(
+            calibration.budget,
+            DEVICE_STARTS_A_BUDGET if overlaps(engine) else STARTS_A_BUDGET,
+            is_packed=stages.sharing is Sharing.PACKED,
+        )
         self._side: QueueThread[Callable[[], None]] = QueueThread(
             "side", lambda task: task(), self.counters
         )

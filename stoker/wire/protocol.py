@@ -65,12 +65,21 @@ class Sharing(StrEnum):
 
     PADDED = "padded"
     """Samples of any length, padded. Lengths are rounded up."""
+    PACKED = "packed"
+    """Samples of any length, padded only around the model's layers. The layers compute the tokens
+    of all samples in one row without padding.
+    """
     SAME_LENGTH = "same_length"
     """Samples of equal length, unchanged."""
     ALONE = "alone"
     """No samples share a pass."""
     ONE_PIECE = "one_piece"
     """No samples share a pass, and a language model computes a prompt in one pass."""
+
+    @property
+    def is_padded(self) -> bool:
+        """True if samples of different lengths share a pass."""
+        return self in {Sharing.PADDED, Sharing.PACKED}
 
 
 class ChosenPrecision(msgspec.Struct, frozen=True):

@@ -19,9 +19,12 @@ library: Any = transformers
 
 
 @pytest.mark.parametrize(
-    ("kind", "more"), [("Longformer", {"attention_window": 8}), ("Roberta", {})]
+    ("kind", "more", "expected"),
+    [("Longformer", {"attention_window": 8}, Sharing.PADDED), ("Roberta", {}, Sharing.PACKED)],
 )
-def test_questions_are_parted_from_texts(tmp_path: Path, kind: str, more: dict[str, Any]) -> None:
+def test_questions_are_parted_from_texts(
+    tmp_path: Path, kind: str, more: dict[str, Any], expected: Sharing
+) -> None:
     """Probes separate the question from the text. Longformer rejects inputs without three
     separators.
     """
@@ -41,7 +44,7 @@ def test_questions_are_parted_from_texts(tmp_path: Path, kind: str, more: dict[s
     transformers.set_seed(0)
     getattr(library, f"{kind}ForQuestionAnswering")(config).save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
-    assert shared("question-answering", tmp_path) is Sharing.PADDED
+    assert shared("question-answering", tmp_path) is expected
     with closing(Local("question-answering", tmp_path)) as local:
         for length in (3, 21, 50, 1000):
             for number in (0, 1):

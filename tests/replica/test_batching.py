@@ -15,6 +15,7 @@ from stoker.replica.batching import (
     QueuedSample,
     bucket,
     choose,
+    choose_packed,
     is_one_batch,
     split,
 )
@@ -113,6 +114,53 @@ class TestChoose:
         lone.sample.alone = True
         assert choose([lone, *rest], 512) == [lone]
         assert choose([*rest, lone], 512) == rest
+
+
+class TestChoosePacked:
+    @given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 4096))
+    def test_keeps_the_oldest_and_the_budget(self, lengths: list[int], budget: int) -> None:
+        entries = [entry(length) for length in lengths]
+        batch = choose_packed(entries, budget)
+        assert batch[0] is entries[0]
+        assert len(batch) == 1 or sum(item.length for item in batch) <= budget
+
+    def test_lengths_do_not_matter(self) -> None:
+        entries = [entry(16), entry(256), entry(40), entry(24)]
+        assert len(choose_packed(entries, 336)) == 4
+
+    def test_takes_the_nearest_in_length(self) -> None:
+        """Embeddings and heads still compute padding."""
+        entries = [entry(16), entry(250), entry(15), entry(90)]
+        assert [item.length for item in choose_packed(entries, 280)] == [16, 15, 90]
+
+    def test_rows_are_not_padded_without_limit(self) -> None:
+        entries = [entry(1) for _ in range(40)]
+        batch = choose_packed([*entries, entry(400)], 512)
+        assert len(batch) == 40
+        assert len(choose_packed([*entries[:8], entry(400)], 512)) == 9
+
+    def test_one_that_does_not_fit_keeps_no_other_out(self) -> None:
+        entries = [entry(256), entry(300), entry(1), *(entry(1) for _ in range(20))]
+        assert len(choose_packed(entries, 300)) == 9
+
+    def test_other_keys_and_lone_samples_wait(self) -> None:
+        entries = [entry(16, key="a"), entry(16, key="b"), entry(16, key="a")]
+        assert choose_packed(entries, 512) == [entries[0], entries[2]]
+        lone = entry(16)
+        lone.sample.alone = True
+        assert choose_packed([lone, entry(16)], 512) == [lone]
+        assert len(choose_packed([entry(16), lone], 512)) == 1
+
+    def test_counts_what_is_not_padded(self) -> None:
+        entries = [entry(0, fixed_cost=100) for _ in range(5)]
+        assert len(choose_packed(entries, 330)) == 3
+
+    def test_the_queue_selects_as_its_engine_computes(self) -> None:
+        for is_packed, size in ((False, 1), (True, 2)):
+            queue = BatchQueue(512, is_packed=is_packed)
+            queue.put([entry(16)])
+            queue.put([entry(256)])
+            assert len(queue.take()) == size
 
 
 class TestBatchQueue:

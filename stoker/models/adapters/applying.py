@@ -140,6 +140,22 @@ class Adapters:
         finally:
             self._rows = None
 
+    @contextlib.contextmanager
+    def packed(self, owners: torch.Tensor) -> Generator[None]:
+        """Applies the adapters of `rows` to layers that compute the tokens of all rows in one row.
+
+        Args:
+            owners: the row that each token of the packed row belongs to, (tokens,).
+        """
+        if self._rows is None:
+            yield
+            return
+        self._rows.owners = owners
+        try:
+            yield
+        finally:
+            self._rows.owners = None
+
     def _hook(self, name: str, module: Any) -> None:
         if module in self._hooked:
             return
@@ -291,6 +307,8 @@ class _Rows:
     """The adapters of a batch's rows."""
 
     def __init__(self, given: Sequence[LoadedAdapter | None]) -> None:
+        self.owners: torch.Tensor | None = None
+        """See `Adapters.packed`."""
         self._size = len(given)
         by_adapter: dict[LoadedAdapter, list[int]] = {}
         for row, adapter in enumerate(given):
@@ -304,15 +322,16 @@ class _Rows:
         if not parts:
             return
         rows_in, rows_out = self._by_row(name, given), self._by_row(name, output)
-        for adapter, rows in parts:
-            is_all = len(rows) == self._size
-            adapter_inputs = rows_in if is_all else rows_in.index_select(0, rows.to(given.device))
+        for adapter, numbers in parts:
+            is_all = len(numbers) == self._size
+            rows = self._places(numbers.to(given.device), given)
+            adapter_inputs = rows_in if is_all else rows_in.index_select(0, rows)
             if name in adapter.saved:
                 adapter_outputs = torch.nn.functional.linear(adapter_inputs, *adapter.saved[name])
                 if is_all:
                     rows_out.copy_(adapter_outputs)
                 else:
-                    rows_out.index_copy_(0, rows.to(output.device), adapter_outputs)
+                    rows_out.index_copy_(0, rows, adapter_outputs)
                 continue
             down, up = adapter.modules[name]
             adapter_outputs = adapter_inputs @ down.to(adapter_inputs)
@@ -322,10 +341,21 @@ class _Rows:
             if is_all:
                 rows_out.add_(adapter_outputs)
             else:
-                rows_out.index_add_(0, rows.to(output.device), adapter_outputs)
+                rows_out.index_add_(0, rows, adapter_outputs)
+
+    def _is_packed(self, value: torch.Tensor) -> bool:
+        return self.owners is not None and value.shape[:2] == (1, len(self.owners))
+
+    def _places(self, rows: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Returns the places of rows in `_by_row` of a value."""
+        if self.owners is None or not self._is_packed(value):
+            return rows
+        return torch.isin(self.owners, rows).nonzero()[:, 0]
 
     def _by_row(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """Views (…, features) as (rows, …, features)."""
+        """Views (…, features) as (rows, …, features), or as (tokens, features) if it is packed."""
+        if self._is_packed(value):
+            return value[0]
         if value.shape[0] == self._size:
             return value
         # Some models concatenate the tokens of all rows.

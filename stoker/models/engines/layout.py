@@ -1,11 +1,20 @@
 """How samples form a batch, and how the batch's outputs are divided among them."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 
+from stoker.models.engines.packing import (
+    PackedShape,
+    bucketed,
+    bucketed_for_gpu,
+    packed_inputs,
+)
 from stoker.models.stages.base import Sample, Stages
+from stoker.models.stages.text import TextStages
+from stoker.wire.protocol import Sharing
 
 
 class BatchLayout(Protocol):
@@ -29,7 +38,11 @@ class PaddedLayout:
         self._stages = stages
 
     def batch(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
-        length = self._stages.padded_length(max(map(self._stages.length, samples)))
+        return self._padded_batch(
+            samples, self._stages.padded_length(max(map(self._stages.length, samples)))
+        )
+
+    def _padded_batch(self, samples: Sequence[Sample], length: int) -> dict[str, torch.Tensor]:
         return {
             name: torch.cat([self._padded(name, sample, length) for sample in samples])
             for name in samples[0].features
@@ -73,3 +86,63 @@ class PaddedLayout:
             else:
                 sample_outputs[name] = value
         return sample_outputs
+
+
+class PackedLayout(PaddedLayout):
+    """Padded layout that adds the inputs of a `TokenPacking` if samples are shared as `PACKED`.
+
+    Outputs of a packed batch that have a row for each token are packed, too.
+    """
+
+    def __init__(self, stages: Stages, device: torch.device) -> None:
+        super().__init__(stages)
+        self._is_on_gpu = device.type == "cuda"
+
+    def batch(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
+        shape = self._shape(samples)
+        if shape is None:
+            return super().batch(samples)
+        # The last rows are dummies. Copies of a sample are valid rows.
+        dummies = [samples[0]] * (shape.rows - len(samples))
+        padded = self._padded_batch([*samples, *dummies], shape.width)
+        return padded | packed_inputs(self._lengths(samples), shape, self._stages.padding_side)
+
+    def rows(
+        self, samples: Sequence[Sample], outputs: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        shape = self._shape(samples)
+        if shape is None:
+            return super().rows(samples, outputs)
+        per_token = self._stages.per_token
+        ends = itertools.accumulate(self._lengths(samples))
+        return [
+            {
+                name: _share(value, row, slice(end - length, end), shape.rows, name in per_token)
+                for name, value in outputs.items()
+            }
+            for row, (length, end) in enumerate(zip(self._lengths(samples), ends, strict=True))
+        ]
+
+    def _lengths(self, samples: Sequence[Sample]) -> list[int]:
+        return [self._stages.length(sample) for sample in samples]
+
+    def _shape(self, samples: Sequence[Sample]) -> PackedShape | None:
+        """Returns the shape of a packed batch. None for a batch that is padded."""
+        stages = self._stages
+        if stages.sharing is not Sharing.PACKED:
+            return None
+        lengths = self._lengths(samples)
+        width = stages.padded_length(max(lengths))
+        if not self._is_on_gpu:
+            return bucketed(lengths, width)
+        most = stages.max_tokens() if isinstance(stages, TextStages) else width
+        return bucketed_for_gpu(lengths, width, most)
+
+
+def _share(value: Any, row: int, tokens: slice, rows: int, is_per_token: bool) -> Any:
+    """Returns the part of an output of a packed batch that belongs to one sample."""
+    if not torch.is_tensor(value) or not value.dim():
+        return value
+    if is_per_token and value.shape[0] == 1:
+        return value[:, tokens]
+    return value[row : row + 1] if value.shape[0] == rows else value

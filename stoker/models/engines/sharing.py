@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from stoker.models.engines.interface import Engine
+from stoker.models.engines.packing import TokenPacking
 from stoker.models.engines.probing import difference
 from stoker.models.engines.stateless import shortest_sparse
 from stoker.models.engines.torch import TorchEngine
@@ -31,6 +33,13 @@ half precision.
 If the limit is too low, a model loses throughput. If it is too high, answers change.
 """
 
+_WINDOWS = ("window", "local_attention", "chunk")
+"""Words in the names of configuration values that limit how far a token sees."""
+_DOUBLINGS = 4
+"""Maximum number of times that the probes are doubled to fill a packed batch."""
+_LONGEST_WINDOW = 2048
+"""Maximum window of a model that is examined for packing, in tokens."""
+
 MOST_BYTES = 512 << 20
 """Maximum bytes of weights that are read again to probe in single precision."""
 
@@ -47,12 +56,20 @@ def find(engine: TorchEngine, stages: Stages) -> Sharing:
     """
     stages.check(lambda sample: _alone(engine, sample))
     sharing = _found(engine, stages)
-    if sharing is Sharing.PADDED or engine.dtype == torch.float32 or not _is_small(engine):
+    if sharing.is_padded or engine.dtype == torch.float32 or not _is_small(engine):
         return sharing
     # The difference may be only rounding: a score near zero is computed from numbers that are not
     # near zero. The effect of padding is the same in any precision, and shows in the finest.
     with engine.in_single():
         return _found(engine, stages)
+
+
+def restored(engine: Engine, sharing: Sharing) -> Sharing:
+    """Returns a sharing that was found before, or by another engine, as far as this engine has
+    it.
+    """
+    packs = isinstance(engine, TorchEngine) and engine.can_pack
+    return Sharing.PADDED if sharing is Sharing.PACKED and not packs else sharing
 
 
 def _found(engine: TorchEngine, stages: Stages) -> Sharing:
@@ -75,9 +92,79 @@ def _found(engine: TorchEngine, stages: Stages) -> Sharing:
             default=0,
         )
         log.info("%s: differs by %.1e", sharing, worst)
-        if worst <= (TOLERANCE if engine.dtype == torch.float32 else HALF_TOLERANCE):
+        if worst <= _tolerance(engine):
+            if sharing is Sharing.PADDED and _packs(
+                engine, stages, [*samples, *counterparts], alone
+            ):
+                return Sharing.PACKED
             return sharing
     return Sharing.ALONE
+
+
+def _tolerance(engine: TorchEngine) -> float:
+    return TOLERANCE if engine.dtype == torch.float32 else HALF_TOLERANCE
+
+
+def _packs(
+    engine: TorchEngine, stages: Stages, samples: Sequence[Sample], known: Sequence[Output]
+) -> bool:
+    """Returns True if samples in a packed row have the same outputs as alone.
+
+    Args:
+        known: outputs of the first samples alone.
+    """
+    if not engine.can_pack or not stages.padding:
+        return False
+    windowed = _windowed(stages)
+    if windowed is None:
+        return False
+    members = [*samples, *windowed]
+    stages.sharing = Sharing.ALONE
+    alone = [*known, *(_alone(engine, member) for member in members[len(known) :])]
+    stages.sharing = Sharing.PACKED
+    for _ in range(_DOUBLINGS):
+        if TokenPacking.of(engine.batch(members)):
+            break
+        # A GPU packs only large batches.
+        members, alone = members * 2, alone * 2
+    else:
+        return False
+    worst = 0.0
+    for order in (1, -1):
+        try:
+            outputs = engine.forward(members[::order])
+        except MemoryError:
+            raise
+        except Exception as error:
+            log.info("packed: not possible: %s", error)
+            return False
+        worst = max(worst, *map(_difference, outputs[::order], alone))
+    log.info("packed: differs by %.1e", worst)
+    return worst <= _tolerance(engine)
+
+
+def _windowed(stages: Stages) -> list[Sample] | None:
+    """Returns a sample longer than each window of the model's attention.
+
+    None if a window is so long that it is not examined.
+    """
+    config: Any = stages.config.get_text_config()
+    values = ((name, getattr(config, name)) for name in config.to_dict())
+    windows: set[int] = {
+        value
+        for name, value in values
+        if any(word in name for word in _WINDOWS) and type(value) is int and value > 0
+    }
+    samples: list[Sample] = []
+    for window in sorted(windows):
+        sample = stages.probe(window + LENGTHS[0])
+        if sample is None or stages.length(sample) <= window:
+            # The model accepts no text as long as its window.
+            break
+        if window > _LONGEST_WINDOW:
+            return None
+        samples.append(sample)
+    return samples
 
 
 def _is_small(engine: TorchEngine) -> bool:
@@ -137,7 +224,7 @@ def _pairs(
     """Yields each sample's output under the current sharing with its output alone and unpadded."""
     for sample, other, known in zip(samples, others, alone, strict=True):
         yield engine.forward([sample, other])[0], known
-    if stages.sharing is Sharing.PADDED and stages.padding:
+    if stages.sharing.is_padded and stages.padding:
         yield from zip(engine.forward(samples), alone, strict=True)
         for sample, known in zip(samples, alone, strict=True):
             yield engine.forward([sample])[0], known

@@ -13,7 +13,9 @@ import transformers
 from stoker.models.adapters.applying import Adapters
 from stoker.models.engines import completeness
 from stoker.models.engines.interface import PassCache, Progress
-from stoker.models.engines.layout import BatchLayout, PaddedLayout
+from stoker.models.engines.layout import BatchLayout, PackedLayout
+from stoker.models.engines.packed_layers import PackedLayers
+from stoker.models.engines.packing import NAMES, TokenPacking
 from stoker.models.engines.precision import dtype_of
 from stoker.models.engines.record import AUTO
 from stoker.models.engines.shortage import free_unused
@@ -35,6 +37,8 @@ class TorchEngine:
     """Recorded passes for `launch`."""
     precision: ChosenPrecision | None = None
     """Precision of an `auto` dtype, once it was chosen."""
+    layers: PackedLayers | None = None
+    """Layers that may run on a packed row."""
 
     def __init__(self, device: str, dtype: str, threads: int) -> None:
         self.threads = threads
@@ -54,7 +58,7 @@ class TorchEngine:
         progress(0.1, "reading weights")
         self.folder = folder
         self.stages = stages
-        self.layout: BatchLayout = PaddedLayout(stages)
+        self.layout: BatchLayout = PackedLayout(stages, self.device)
         wanted = self.precision.dtype if self.precision else self._wanted
         self.dtype = dtype_of(wanted, self.device, folder)
         self.model: Any = self.read()
@@ -71,6 +75,7 @@ class TorchEngine:
         )
         model = self.stages.part(model).to(self.device).eval()
         make_stateless(model)
+        self.layers = PackedLayers.of(model)
         return model
 
     @property
@@ -113,18 +118,25 @@ class TorchEngine:
     @contextlib.contextmanager
     def in_single(self) -> Generator[None]:
         """Makes the model compute in float32 within the block, with weights that are read again."""
-        previous = self.model, self.dtype
+        previous = self.model, self.layers, self.dtype
         self.dtype = torch.float32
         try:
             self.model = self.read()
             yield
         finally:
-            self.model, self.dtype = previous
+            self.model, self.layers, self.dtype = previous
             free_unused()
 
     @property
     def convertible(self) -> bool:
         return False
+
+    @property
+    def can_pack(self) -> bool:
+        """True if the model's layers may run on a packed row. A model that is soon converted stays
+        padded.
+        """
+        return self.layers is not None and not self.convertible
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
         """Does nothing: the engine has no better form than the loaded model."""
@@ -193,7 +205,20 @@ class TorchEngine:
 
     def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
         """Returns the model's outputs by name."""
-        return self.stages.run(self.model, call, batch)
+        packing = TokenPacking.of(batch)
+        if packing is None or self.layers is None:
+            return self.stages.run(self.model, call, batch)
+        inputs = {name: value for name, value in batch.items() if name not in NAMES}
+        adapted = (
+            self.adapters.packed(packing.owners) if self.adapters else contextlib.nullcontext()
+        )
+        with self.layers.running(packing), adapted:
+            outputs = self.stages.run(self.model, call, inputs)
+        per_token = self.stages.per_token
+        return {
+            name: packing.packed(value) if name in per_token and torch.is_tensor(value) else value
+            for name, value in outputs.items()
+        }
 
     def _placed(self, value: torch.Tensor) -> torch.Tensor:
         # Converted after the copy: a conversion on the way would make the copy wait.

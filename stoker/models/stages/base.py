@@ -310,14 +310,14 @@ class Stages(ABC):
     def padded_length(self, longest: int) -> int:
         """Returns the padded length of a batch with a longest sample of `longest` tokens."""
         # Rounded up only if the batch is padded.
-        is_padded = self.padding and self.sharing is Sharing.PADDED
+        is_padded = self.padding and self.sharing.is_padded
         return bucket(longest) if is_padded else longest
 
     def batch_key(self, sample: Sample) -> Hashable:
         """Returns the key that samples of one batch have in common."""
         if self.sharing is Sharing.ALONE:
             return object()
-        is_padded = self.sharing is Sharing.PADDED
+        is_padded = self.sharing.is_padded
         shapes = {
             name: None if is_padded and name in self.padding else value.shape
             for name, value in sample.features.items()
