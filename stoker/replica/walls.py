@@ -17,6 +17,7 @@ def around_replica(spec: ReplicaSpec) -> Standing:
         spec.model_dir,
         reads=[path for path in (spec.conversions, spec.adapters) if path],
         gpu=may_use_gpu(spec),
+        openings=spec.openings if may_use_gpu(spec) else (),
         **(
             {
                 # The cache contains code that other processes run.

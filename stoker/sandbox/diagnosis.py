@@ -138,10 +138,17 @@ class Diagnosing:
         """Returns the smallest part of the candidates that suffices. Empty if all together do not,
         or if the time is over.
         """
-        if time.monotonic() > self.deadline or not self._works([*rest, *candidates]):
+        if self._is_late or not self._works([*rest, *candidates]):
             return []
-        smallest = smallest_part(candidates, lambda part: self._works([*rest, *part]))
-        return smallest if time.monotonic() <= self.deadline else []
+        smallest = smallest_part(
+            candidates, lambda part: not self._is_late and self._works([*rest, *part])
+        )
+        # Without attempts, the part is arbitrary.
+        return [] if self._is_late else smallest
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() > self.deadline
 
 
 def smallest_part(
