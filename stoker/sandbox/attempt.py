@@ -9,13 +9,21 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from stoker.sandbox.walls import Walls, confine, die_with_parent
 
 log = logging.getLogger(__name__)
 
 Attempt = Callable[[], str]
-"""Returns the problem. Empty if it succeeded. An exception is a problem, too."""
+"""Returns the problem, empty if it succeeded, or a report. An exception is a problem, too."""
+
+
+class Outcome(NamedTuple):
+    text: str
+    has_ended: bool
+    """True if the function returned the text. False if it raised, hung or ended its process."""
+
 
 _MOST_BYTES = 4096
 _KILL_S = 2.0
@@ -23,9 +31,14 @@ _KILL_S = 2.0
 
 
 def problem_of(attempt: Attempt, timeout_s: float, walls: Walls | None = None) -> str:
-    """Returns the problem of an attempt in a child process. Empty if it succeeded.
+    """Returns the problem of an attempt in a child process. Empty if it succeeded. The arguments
+    are those of `outcome_of`.
+    """
+    return outcome_of(attempt, timeout_s, walls).text
 
-    The process must have only one thread.
+
+def outcome_of(attempt: Attempt, timeout_s: float, walls: Walls | None = None) -> Outcome:
+    """Runs a function in a child process. This process must have only one thread.
 
     Args:
         walls: walls around the child. It gets a new folder below their folder. None means none.
@@ -42,7 +55,7 @@ def problem_of(attempt: Attempt, timeout_s: float, walls: Walls | None = None) -
         return _in_child(confined, timeout_s)
 
 
-def _in_child(attempt: Attempt, timeout_s: float) -> str:
+def _in_child(attempt: Attempt, timeout_s: float) -> Outcome:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -53,11 +66,11 @@ def _in_child(attempt: Attempt, timeout_s: float) -> str:
     if text is None:
         os.kill(pid, signal.SIGKILL)
         _reap(pid, _KILL_S)
-        return f"no answer within {timeout_s:.0f} s"
-    status = _reap(pid, timeout_s)
+        return Outcome(f"no answer within {timeout_s:.0f} s", has_ended=False)
+    status = _reap(pid, _KILL_S)
     if status:
-        return text or f"the process ended with status {status}"
-    return text
+        return Outcome(text or f"the process ended with status {status}", has_ended=False)
+    return Outcome(text, has_ended=True)
 
 
 def _be_child(attempt: Attempt, writer: int) -> None:
@@ -67,11 +80,10 @@ def _be_child(attempt: Attempt, writer: int) -> None:
         # Problems are reported by the caller.
         logging.disable()
         try:
-            problem = attempt()
+            text, code = attempt(), 0
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-        os.write(writer, problem.encode(errors="replace")[:_MOST_BYTES])
-        code = 0
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, text.encode(errors="replace")[:_MOST_BYTES])
     finally:
         os._exit(code)
 

@@ -6,6 +6,7 @@ Each entry names its source. docs/architecture/security.md has the table.
 import functools
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ with error 304 since release 570 (NVIDIA/OpenShell#710, nolabs-ai/nono#673).
 """
 _PROCESSES = Path("/proc")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - shared memory
+PROGRAM = "nvidia-smi"
 _LIBRARY = re.compile(r"lib.+\.so(\.[0-9.]+)?")
 _DRIVER_LIBRARY = "libcuda.so.1"
 _LOADER = Path("/etc/ld.so.conf")
@@ -49,6 +51,11 @@ def gpus() -> tuple[Path, ...]:
     nvidia = [device for device in devices if _NVIDIA.fullmatch(device.name)]
     amd = [device for device in devices if device.name == _AMD]
     return (*nvidia, *amd, *([_AMD_RENDERING] if amd else []))
+
+
+def has_program() -> bool:
+    """Returns True if the program of NVIDIA's driver is installed."""
+    return shutil.which(PROGRAM) is not None
 
 
 def facts() -> list[Path]:
