@@ -19,6 +19,7 @@ PUT_UP = (
 """Walls in the order of their importance. If two exclude each other, the first stands."""
 _DEPTH = 8
 """Maximum number of folders between the root and a blocked file."""
+_SELF = Path("/proc/self")
 _MOST_ENTRIES = 1000
 """Maximum number of entries of a folder that are tried one by one."""
 
@@ -175,8 +176,8 @@ def smallest_part(
 
 
 def _entries(folder: Path, kept_back: Path) -> Iterator[Path]:
-    """Yields the entries of a folder, without other processes' entries in /proc. Instead of an
-    entry that contains `kept_back`, yields the entries next to that folder.
+    """Yields the entries of a folder, without links and other processes' entries in /proc. Instead
+    of an entry that contains `kept_back`, yields the entries next to that folder.
     """
     try:
         names = sorted(path.name for path in folder.iterdir())
@@ -184,7 +185,8 @@ def _entries(folder: Path, kept_back: Path) -> Iterator[Path]:
         return
     for name in names:
         path = folder / name
-        if path == kept_back or (folder == Path("/proc") and name.isdecimal()):
+        is_other = folder == Path("/proc") and name.isdecimal()
+        if path == kept_back or is_other or (path.is_symlink() and path != _SELF):
             continue
         if kept_back.is_relative_to(path):
             yield from _entries(path, kept_back)

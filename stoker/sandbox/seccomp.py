@@ -158,6 +158,11 @@ def rejected() -> list[str]:
     return [*_FORBIDDEN, *_OWN_ONLY, *_PRIORITIES, "sched_setscheduler", "socketpair"]
 
 
+def error_of(name: str) -> int:
+    """Returns the error of a rejected call."""
+    return errno.ENOSYS if name in _OPTIONAL else errno.EPERM
+
+
 def restrict(
     families: Collection[int] | None,
     *,
@@ -179,8 +184,7 @@ def restrict(
     program: list[_Instruction] = []
     for name, numbers in {**_FORBIDDEN, **({} if memory_files else _MEMORY_FILES)}.items():
         if name not in allowed:
-            error = errno.ENOSYS if name in _OPTIONAL else errno.EPERM
-            program += _when(numbers, [_refusal(error)])
+            program += _when(numbers, [_refusal(error_of(name))])
     program += _when((_CLONE3, _CLONE3), [_refusal(errno.ENOSYS)])
     program += _when(
         _CLONE, [_argument(0), (_IF_ANY_BIT, 0, 1, _NEW_NAMESPACES), _refusal(), _allowed()]

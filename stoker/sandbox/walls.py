@@ -209,7 +209,9 @@ def _ruleset(walls: Walls, given: _Given, standing: Standing) -> landlock.Rulese
         ruleset.allow(landlock.READ, [Path("/proc")])
     for opening in walls.opened(Wall.FILES):
         rights = landlock.DEVICE if opening.is_written else landlock.READ
-        ruleset.allow(rights, places.without([Path(opening.item)], walls.kept_back))
+        # A link could lead to a folder that contains the server's.
+        target = Path(os.path.realpath(opening.item))
+        ruleset.allow(rights, places.without([target], walls.kept_back))
     return ruleset
 
 
