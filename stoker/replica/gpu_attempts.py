@@ -37,6 +37,16 @@ def fork_problem() -> str:
     return "" if float(torch.ones(2, device="cuda").sum()) == 2 else "a sum is wrong"
 
 
+def built_for() -> str:
+    """Returns the devices that torch was built for, as in `sm_90 compute_90`. After this, forks of
+    the process cannot use CUDA.
+    """
+    import torch as _torch
+
+    torch: Any = _torch
+    return str(torch._C._cuda_getArchFlags() or "")
+
+
 def capabilities() -> str:
     """Returns the compute capabilities of all devices, as in `9.0 8.6`."""
     driver = Driver()

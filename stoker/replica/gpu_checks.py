@@ -131,12 +131,8 @@ def _capabilities() -> GpuCheck:
 
 
 def _built_for() -> list[str]:
-    """Returns the devices that torch was built for. Does not use CUDA, unlike torch's function."""
-    import torch as _torch
-
-    torch: Any = _torch
-    flags: str | None = torch._C._cuda_getArchFlags()
-    return (flags or "").split()
+    """Returns the devices that torch was built for."""
+    return outcome_of(gpu_attempts.built_for, TORCH_S).text.split()
 
 
 def is_built_for(capability: str, built: list[str]) -> bool:
