@@ -17,7 +17,7 @@ import msgspec
 from stoker import sandbox
 from stoker.replica import gpu_attempts, gpu_facts, gpu_walls
 from stoker.replica.cuda_guard import CudaGuard, has_cuda_build
-from stoker.sandbox.attempt import Attempt, Outcome, outcome_of
+from stoker.sandbox.attempt import Attempt, AttemptResult, outcome_of
 from stoker.sandbox.diagnosis import PUT_UP, Diagnosing
 from stoker.wire.gpu_checks import GpuCheck, GpuQuestion
 from stoker.wire.gpu_walls import GpuWalls
@@ -267,7 +267,7 @@ def _mps(question: GpuQuestion) -> GpuCheck:
     return GpuCheck("GPU: MPS", "warn", message, hint)
 
 
-def _tried(name: str, outcome: Outcome, hint: str, success: str = "works") -> GpuCheck:
+def _tried(name: str, outcome: AttemptResult, hint: str, success: str = "works") -> GpuCheck:
     if outcome.has_ended and not outcome.text:
         return GpuCheck(name, "ok", success)
     return GpuCheck(name, "fail", outcome.text, hint)

@@ -19,7 +19,7 @@ Attempt = Callable[[], str]
 """Returns the problem, empty if it succeeded, or a report. An exception is a problem, too."""
 
 
-class Outcome(NamedTuple):
+class AttemptResult(NamedTuple):
     text: str
     has_ended: bool
     """True if the function returned the text. False if it raised, hung or ended its process."""
@@ -37,7 +37,7 @@ def problem_of(attempt: Attempt, timeout_s: float, walls: Walls | None = None) -
     return outcome_of(attempt, timeout_s, walls).text
 
 
-def outcome_of(attempt: Attempt, timeout_s: float, walls: Walls | None = None) -> Outcome:
+def outcome_of(attempt: Attempt, timeout_s: float, walls: Walls | None = None) -> AttemptResult:
     """Runs a function in a child process. This process must have only one thread.
 
     Args:
@@ -55,7 +55,7 @@ def outcome_of(attempt: Attempt, timeout_s: float, walls: Walls | None = None) -
         return _in_child(confined, timeout_s)
 
 
-def _in_child(attempt: Attempt, timeout_s: float) -> Outcome:
+def _in_child(attempt: Attempt, timeout_s: float) -> AttemptResult:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -66,11 +66,11 @@ def _in_child(attempt: Attempt, timeout_s: float) -> Outcome:
     if text is None:
         os.kill(pid, signal.SIGKILL)
         _reap(pid, _KILL_S)
-        return Outcome(f"no answer within {timeout_s:.0f} s", has_ended=False)
+        return AttemptResult(f"no answer within {timeout_s:.0f} s", has_ended=False)
     status = _reap(pid, _KILL_S)
     if status:
-        return Outcome(text or f"the process ended with status {status}", has_ended=False)
-    return Outcome(text, has_ended=True)
+        return AttemptResult(text or f"the process ended with status {status}", has_ended=False)
+    return AttemptResult(text, has_ended=True)
 
 
 def _be_child(attempt: Attempt, writer: int) -> None:
