@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from stoker.replica.driver import context_problem
+from stoker.sandbox import gpu_places
 from tests.support import driver
 
 ROOT = Path(__file__).parents[2]
@@ -31,14 +33,14 @@ print(json.dumps(seen))
 """
 
 
-def run(library: Path | None, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(library: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", PROGRAM],
         capture_output=True,
         text=True,
         cwd=ROOT,
         check=False,
-        env={**os.environ, "LD_LIBRARY_PATH": str(library or ""), **environment},
+        env={**os.environ, "LD_LIBRARY_PATH": str(library), **environment},
     )
 
 
@@ -67,9 +69,6 @@ class TestWithAStandIn:
         assert seen["states"] == ["RUNNING", "RUNNING"]
 
 
+@pytest.mark.skipif(bool(gpu_places.gpus()), reason="this machine has a GPU")
 def test_without_the_library() -> None:
-    code = "from stoker.replica.driver import LIBRARY, context_problem; print(context_problem())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert "libcuda.so.1" in done.stdout or done.stdout == "\n"
+    assert "libcuda.so.1" in context_problem()

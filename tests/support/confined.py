@@ -125,7 +125,8 @@ def main() -> None:
     )
     if question.get("once"):
         outcome = outcome_of(diagnosing.attempt, diagnosing.timeout_s, walls)
-        print(json.dumps({**outcome._asdict(), "bare": problem_of(diagnosing.attempt, 20)}))
+        bare = problem_of(diagnosing.attempt, diagnosing.timeout_s)
+        print(json.dumps({**outcome._asdict(), "bare": bare}))
         return
     alone = {wall: diagnosing.problem_behind(wall) for wall in PUT_UP} if question["alone"] else {}
     print(json.dumps({**asdict(replace(diagnosing.run())), "alone": alone}))
