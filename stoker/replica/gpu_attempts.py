@@ -5,7 +5,8 @@ import time
 from typing import Any
 
 from stoker import sandbox
-from stoker.replica.driver import Driver, DriverError, ProcessState
+from stoker.replica.checkpoint import Driver
+from stoker.replica.driver import Cuda
 from stoker.replica.gpu_facts import used_mib
 
 _SIDE = 512
@@ -13,7 +14,6 @@ _TOLERANCE = 1e-3
 """Largest difference between float32 products of both processors."""
 _BLOCK = 16 << 20
 """Elements of the tensor that is checkpointed: 64 MiB."""
-_LOCK_S = 10.0
 
 
 def torch_problem() -> str:
@@ -49,7 +49,7 @@ def built_for() -> str:
 
 def capabilities() -> str:
     """Returns the compute capabilities of all devices, as in `9.0 8.6`."""
-    driver = Driver()
+    driver = Cuda()
     driver.start()
     numbers = [driver.capability(index) for index in range(driver.count())]
     return " ".join(f"{major}.{minor}" for major, minor in numbers)
@@ -57,7 +57,7 @@ def capabilities() -> str:
 
 def version() -> str:
     """Returns the newest CUDA version that the driver supports."""
-    return ".".join(map(str, Driver().version()))
+    return ".".join(map(str, Cuda().version()))
 
 
 def context_mib() -> str:
@@ -84,13 +84,10 @@ def checkpoint_report(walls: sandbox.Walls | None) -> str:
     os.close(to_controller)
     _expect(from_target, b"ready")
     driver = Driver()
-    driver.start()
     begun = time.perf_counter()
-    driver.checkpoint(pid, timeout_s=_LOCK_S)
+    driver.sleep(pid)
     middle = time.perf_counter()
-    if driver.state(pid) is not ProcessState.CHECKPOINTED:
-        raise DriverError("cuCheckpointProcessCheckpoint", 0, "the process still runs")
-    driver.restore(pid)
+    driver.wake(pid)
     ended = time.perf_counter()
     os.write(to_target, b"go")
     _expect(from_target, b"equal")

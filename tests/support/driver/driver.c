@@ -45,7 +45,6 @@ int cuInit(unsigned flags) {
 int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGet(int *device, int index) { *device = index; return index ? 101 : 0; }
-int cuDeviceGetName(char *name, int size, int device) { snprintf(name, size, "Stand-in"); return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = attribute == 75 ? 9 : 0;
     return 0;
@@ -68,30 +67,5 @@ int cuMemcpyDtoH_v2(void *target, unsigned long long address, size_t count) {
 }
 int cuGetErrorString(int code, const char **text) {
     *text = code == FAILED ? "OS call failed or operation not supported on this OS" : "an error";
-    return 0;
-}
-
-/* Checkpoints know the process's state only, in memory of the calling process. */
-static int state;
-int cuCheckpointProcessGetState(int pid, int *value) { *value = state; return pid > 0 ? 0 : 1; }
-int cuCheckpointProcessLock(int pid, unsigned *arguments) {
-    if (state != 0 || arguments[0] == 0) return 1;
-    state = 1;
-    return 0;
-}
-int cuCheckpointProcessCheckpoint(int pid, void *arguments) {
-    if (state != 1) return 401;
-    if (getenv("CUDA_STANDIN_REFUSES")) return 801;
-    state = 2;
-    return 0;
-}
-int cuCheckpointProcessRestore(int pid, void *arguments) {
-    if (state != 2) return 401;
-    state = 1;
-    return 0;
-}
-int cuCheckpointProcessUnlock(int pid, void *arguments) {
-    if (state != 1) return 401;
-    state = 0;
     return 0;
 }
