@@ -24,8 +24,10 @@ _FAULT = "Run python -m stoker.replica.gpu_checks to see the error."
 
 
 def is_expected() -> bool:
-    """Returns True if the machine has a GPU or its driver, so that `stoker doctor` checks it."""
-    return bool(gpu_places.gpus()) or gpu_places.has_program()
+    """Returns True if the machine has a GPU of NVIDIA or its driver. `stoker doctor` then checks
+    it.
+    """
+    return gpu_places.has_nvidia() or gpu_places.has_program()
 
 
 def checks(program: str = PROGRAM) -> list[DoctorCheck]:

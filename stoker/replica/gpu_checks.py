@@ -87,12 +87,14 @@ def _devices(devices: gpu_facts.Listed) -> GpuCheck:
 
 
 def _files() -> GpuCheck:
-    if missing := gpu_facts.missing_devices():
+    missing, is_fatal = gpu_facts.missing_devices()
+    if missing:
         hint = (
             "Run nvidia-modprobe -u -c=0 as root, outside of the container. "
             "Replicas cannot create devices."
         )
-        return GpuCheck("GPU: device files", "fail", f"missing: {', '.join(missing)}", hint)
+        status = "fail" if is_fatal else "warn"
+        return GpuCheck("GPU: device files", status, f"missing: {', '.join(missing)}", hint)
     return GpuCheck("GPU: device files", "ok", "present")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from stoker.sandbox import gpu_places
 
 _ANSWER_S = 20.0
-_NEEDED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
-"""Devices without which CUDA does not start. The first two in all releases of the driver."""
+_NEEDED, _NEEDED_LATELY = ("nvidiactl", "nvidia-uvm"), ("nvidia-uvm-tools",)
+"""Devices that CUDA opens: in all releases of the driver, and since release 570."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ def used_mib() -> int | None:
     return sum(numbers) if numbers else None
 
 
-def missing_devices() -> list[str]:
-    return [f"/dev/{name}" for name in _NEEDED if not Path("/dev", name).exists()]
+def missing_devices() -> tuple[list[str], bool]:
+    """Returns the missing device files, and whether CUDA cannot start without them."""
+    missing = [name for name in (*_NEEDED, *_NEEDED_LATELY) if not Path("/dev", name).exists()]
+    return [f"/dev/{name}" for name in missing], any(name in _NEEDED for name in missing)
 
 
 def has_driver() -> bool:
     """Returns True if anything suggests an NVIDIA driver."""
-    return gpu_places.has_program() or any(
-        device.name.startswith("nvidia") for device in gpu_places.gpus()
-    )
+    return gpu_places.has_program() or gpu_places.has_nvidia()
 
 
 def mps_process() -> int | None:

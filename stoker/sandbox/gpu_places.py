@@ -53,6 +53,11 @@ def gpus() -> tuple[Path, ...]:
     return (*nvidia, *amd, *([_AMD_RENDERING] if amd else []))
 
 
+def has_nvidia() -> bool:
+    """Returns True if the machine has a GPU of NVIDIA."""
+    return any(device.name.startswith("nvidia") for device in gpus())
+
+
 def has_program() -> bool:
     """Returns True if the program of NVIDIA's driver is installed."""
     return shutil.which(PROGRAM) is not None

@@ -104,7 +104,7 @@ def _walls(module: Any) -> None:
 
 def _gpus(module: Any) -> None:
     gpus = module.gpus
-    module.gpus = lambda: (Path("/dev/null"),) if _plan().get("gpus") else gpus()
+    module.gpus = lambda: (Path("/dev/nvidia0"),) if _plan().get("gpus") else gpus()
 
 
 _CHANGES = {

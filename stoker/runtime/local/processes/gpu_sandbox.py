@@ -46,7 +46,7 @@ class GpuSandbox:
         Raises:
             LoadError: CUDA needs an opening that may not be made.
         """
-        if not gpu_places.gpus():
+        if not gpu_places.has_nvidia():
             return ()
         await self._has_ended.wait()
         walls = self._walls
@@ -67,9 +67,9 @@ class GpuSandbox:
         return walls.openings
 
     async def prepare(self) -> None:
-        """Runs the test on a machine with a GPU."""
+        """Runs the test on a machine with a GPU of NVIDIA."""
         try:
-            if gpu_places.gpus():
+            if gpu_places.has_nvidia():
                 self._walls = await self._run()
         finally:
             self._has_ended.set()
