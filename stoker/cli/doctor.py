@@ -72,6 +72,12 @@ def doctor(
         Path | None,
         typer.Option(help="Data folder of the server, if it was started with --data-dir."),
     ] = None,
+    gpu: Annotated[
+        bool,
+        typer.Option(
+            help="Also check GPUs: driver, sandbox, torch, memory. Default: if there is a driver."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check this machine and the server. Exits with 1 if a check fails."""
@@ -82,6 +88,7 @@ def doctor(
         for check in MACHINE:
             result = check()
             checks.extend([result] if isinstance(result, DoctorCheck) else result)
+        checks.extend(_gpus(is_asked=gpu))
         checks.extend(of_server(context(ctx)))
     failed = any(check.status is DoctorVerdict.FAIL for check in checks)
     if as_json:
@@ -274,6 +281,12 @@ def _wall(name: str, missing: str | None) -> DoctorCheck:
     if missing is None:
         return DoctorCheck(f"wall: {name}", DoctorVerdict.OK, "active")
     return DoctorCheck(f"wall: {name}", DoctorVerdict.WARN, f"missing: {missing}", WALLS[name])
+
+
+def _gpus(*, is_asked: bool) -> list[DoctorCheck]:
+    from stoker.cli import gpu_health
+
+    return gpu_health.checks() if is_asked or gpu_health.is_expected() else []
 
 
 def _priorities() -> DoctorCheck:

@@ -46,6 +46,8 @@ def machine(ctx: typer.Context, as_json: AsJson = False) -> None:
     if not as_json:
         if state["devices"]:
             output.show_list(state["devices"], DEVICE, as_json=False, none="")
+        for opening in state["sandbox_openings"]:
+            output.say(f"Exception from the sandbox of replicas on a GPU: {opening}.", "yellow")
         output.show_list(state["replicas"], REPLICA, as_json=False, none="No models are loaded.")
         if state["waiting"]:
             output.show_list(state["waiting"], WAITING, as_json=False, none="")

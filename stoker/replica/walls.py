@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from stoker.sandbox import Standing, Walls, confine, places
+from stoker.sandbox import Standing, Walls, confine, gpu_places, places
 from stoker.sandbox.written import most_written
 from stoker.wire.protocol import Cell, Conversion, ConversionTrial, ReplicaSpec
 
@@ -17,6 +17,7 @@ def around_replica(spec: ReplicaSpec) -> Standing:
         spec.model_dir,
         reads=[path for path in (spec.conversions, spec.adapters) if path],
         gpu=may_use_gpu(spec),
+        openings=spec.openings if may_use_gpu(spec) else (),
         **(
             {
                 # The cache contains code that other processes run.
@@ -31,7 +32,7 @@ def around_replica(spec: ReplicaSpec) -> Standing:
 
 
 def may_use_gpu(spec: ReplicaSpec) -> bool:
-    return spec.device != "cpu" and bool(places.gpus())
+    return spec.device != "cpu" and bool(gpu_places.gpus())
 
 
 def around_conversion(job: Conversion) -> Standing:

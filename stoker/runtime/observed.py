@@ -56,6 +56,10 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     MEMORY_EXCEEDED = "memory_exceeded"
     """A replica used far more memory than it had claimed, and was killed."""
+    SANDBOX_OPENED = "sandbox_opened"
+    """Replicas on a GPU run with an exception from the sandbox, without which CUDA does not
+    start.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +157,8 @@ class MachineStats:
     """Waiting replicas, in order."""
     devices: Sequence[DeviceStats] = ()
     """GPUs. Empty if the machine has none, or they are not counted."""
+    sandbox_openings: Sequence[str] = ()
+    """Exceptions from the sandbox of replicas on a GPU, in words. Empty if none are known."""
 
 
 class NodeStatus(StrEnum):

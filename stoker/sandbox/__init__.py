@@ -4,6 +4,7 @@ Each wall is best effort, because kernels and containers differ. Missing walls a
 replica starts, and `stoker doctor` shows them. docs/security.md describes the purpose of each.
 """
 
+from stoker.sandbox.openings import Opening, Wall
 from stoker.sandbox.walls import (
     Standing,
     Walls,
@@ -17,7 +18,9 @@ from stoker.sandbox.walls import (
 )
 
 __all__ = [
+    "Opening",
     "Standing",
+    "Wall",
     "Walls",
     "adopt_orphans",
     "children",

@@ -4,7 +4,7 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from stoker.sandbox import kernel
@@ -27,19 +27,31 @@ def is_mapped(first: int, last: int) -> bool:
     return any(start <= first and last < end for start, end in ranges)
 
 
-def become(user: int, *, reads: Callable[[], bool]) -> None:
-    """Changes to this user and group, and to no other group. Raises `OSError`.
+def become(
+    user: int,
+    *,
+    reads: Callable[[], bool],
+    groups: Collection[int] = (),
+    keeps_capabilities: bool = False,
+) -> None:
+    """Changes to this user, its own group and the groups. Raises `OSError`.
 
     Args:
         reads: returns True if the new user can read the required files; see `drop_capabilities`.
+        keeps_capabilities: True if the process keeps all of root's capabilities.
     """
     kernel.prctl(kernel.PR_SET_KEEPCAPS, 1)
-    _drop_bounds()
-    os.setgroups([])
+    if not keeps_capabilities:
+        _drop_bounds()
+    os.setgroups([*groups])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     kernel.prctl(kernel.PR_SET_KEEPCAPS, 0)
-    _keep_reading(reads)
+    if keeps_capabilities:
+        permitted = _status("CapPrm")
+        _set(permitted, permitted, 0)
+    else:
+        _keep_reading(reads)
 
 
 def drop_capabilities(*, reads: Callable[[], bool] = lambda: True) -> None:

@@ -31,11 +31,11 @@ RUN = READ | _EXECUTE
 # Excludes links, sockets and pipes, so that a reader outside of the sandbox finds only plain files.
 WRITE = READ | _WRITE_FILE | _TRUNCATE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER
 DEVICE = _READ_FILE | _WRITE_FILE | _READ_DIR | _IOCTL_DEV
+NAME = _WRITE_FILE
 
 _TCP = 0b11
 _TCP_SINCE, _SCOPES_SINCE = 4, 6
-_SCOPES = 0b11
-"""Abstract sockets and signals."""
+_ABSTRACT_SOCKETS, _SIGNALS = 0b01, 0b10
 
 _held: list[int] = []
 """Descriptors of paths in /proc that rules refer to. Without an open descriptor /proc recreates the
@@ -58,18 +58,25 @@ def scopes_signals() -> bool:
 class Ruleset:
     """Landlock rules. After `enforce`, everything that was not allowed is forbidden."""
 
-    def __init__(self, *, tcp: bool) -> None:
-        """Raises `OSError` if Landlock is not available.
+    def __init__(
+        self, *, tcp: bool, files: bool = False, sockets: bool = False, signals: bool = False
+    ) -> None:
+        """Raises `OSError` if Landlock is not available, or if everything is allowed.
 
         Args:
             tcp: True if TCP is allowed.
+            files: True if all files are allowed.
+            sockets: True if abstract sockets of other processes are allowed.
+            signals: True if signals to other processes are allowed.
         """
         known = version()
         self._handled = max(
-            (rights for since, rights in _ALL_OF.items() if since <= known), default=0
+            (rights for since, rights in _ALL_OF.items() if since <= known and not files), default=0
         )
         nets = _TCP if known >= _TCP_SINCE and not tcp else 0
-        scopes = _SCOPES if known >= _SCOPES_SINCE else 0
+        scopes = (0 if sockets else _ABSTRACT_SOCKETS) | (0 if signals else _SIGNALS)
+        scopes = scopes if known >= _SCOPES_SINCE else 0
+        self.scopes_signals = bool(scopes & _SIGNALS)
         attributes = struct.pack("=QQQ", self._handled, nets, scopes)
         # Older kernels accept a longer structure if the unknown part is zero.
         self._descriptor = kernel.syscall(
@@ -83,6 +90,8 @@ class Ruleset:
         """Allows the rights for files, and for the content of folders. Missing paths are
         ignored.
         """
+        if not rights & self._handled:
+            return
         for path in paths:
             try:
                 descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)

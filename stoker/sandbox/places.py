@@ -38,13 +38,11 @@ _FACTS = (
         f"/proc/{name}"
         for name in (
             *("self", "thread-self", "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version"),
-            *("filesystems", "vmstat", "zoneinfo", "devices", "modules", "sys", "driver"),
+            *("filesystems", "vmstat", "zoneinfo", "devices", "modules", "sys"),
         )
     ),
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_GPU_FACTS = ("/sys/devices", "/sys/class", "/sys/bus", "/sys/module", "/run/nvidia-persistenced")
-_GPUS = ("nvidia", "kfd")
 _PREFIX = ("bin", "lib", "lib32", "lib64", "share", "include", "etc", "ssl", "nvvm", "pyvenv.cfg")
 _PACKAGES = ("site-packages", "dist-packages")
 
@@ -56,19 +54,6 @@ def facts() -> list[Path]:
 
 def devices() -> list[Path]:
     return [Path(name) for name in _DEVICES]
-
-
-@functools.cache
-def gpus() -> tuple[Path, ...]:
-    """Returns the devices of GPUs that engines compute on. Empty without such a GPU. Must be called
-    first outside the walls, because the folder cannot be listed inside them.
-    """
-    gpu_devices = [device for device in Path("/dev").iterdir() if device.name.startswith(_GPUS)]
-    return (*gpu_devices, Path("/dev/dri")) if gpu_devices else ()
-
-
-def gpu_facts() -> list[Path]:
-    return [Path(name) for name in _GPU_FACTS]
 
 
 @functools.cache

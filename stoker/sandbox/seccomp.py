@@ -1,4 +1,5 @@
-"""System call filter: calls that no engine needs fail with EPERM.
+"""System call filter: calls that no engine needs fail with EPERM, or with ENOSYS as on a kernel
+without them.
 
 It rejects calls that bypass the other walls, and large, rarely used parts of the kernel. It is not
 an allow list: libraries change the calls that they use with every version.
@@ -99,6 +100,13 @@ _FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     "iopl": (172, None),
     "ioperm": (173, None),
 }
+_OPTIONAL = {
+    *("pidfd_open", "pidfd_getfd", "pidfd_send_signal", "kcmp"),
+    *("process_madvise", "process_mrelease", "memfd_secret", "open_tree_attr"),
+}
+"""Rejected calls that a kernel may lack. Libraries do without them after ENOSYS, and may take EPERM
+for a fault.
+"""
 NUMBER, KEYCTL = (
     numbers[_COLUMN.get(kernel.MACHINE, 0)] or 0 for numbers in (_SECCOMP, _FORBIDDEN["keyctl"])
 )
@@ -145,44 +153,76 @@ def is_known() -> bool:
     return kernel.MACHINE in _ARCHES
 
 
-def restrict(families: Collection[int], *, others: bool, signals: bool, memory_files: bool) -> None:
+def rejected() -> list[str]:
+    """Returns the names of the calls that are rejected whatever their arguments are."""
+    return [*_FORBIDDEN, *_OWN_ONLY, *_PRIORITIES, "sched_setscheduler", "socketpair"]
+
+
+def error_of(name: str) -> int:
+    """Returns the error of a rejected call."""
+    return errno.ENOSYS if name in _OPTIONAL else errno.EPERM
+
+
+def restrict(
+    families: Collection[int] | None,
+    *,
+    others: bool,
+    signals: bool,
+    memory_files: bool,
+    allowed: Collection[str] = (),
+) -> None:
     """Installs the filter permanently. Raises `OSError`. Needs `no_new_privs`.
 
     Args:
-        families: families of sockets that may be created.
+        families: families of sockets that may be created. None allows all.
         others: True if the process may set priorities, limits and cores of other processes, for
             those below it.
         signals: True if it may send signals to other processes, within the kernel's limits.
         memory_files: True if it may create memory files, as drivers of GPUs do.
+        allowed: names of calls among `rejected` that the filter allows anyway.
     """
     program: list[_Instruction] = []
-    for numbers in (*_FORBIDDEN.values(), *(() if memory_files else _MEMORY_FILES.values())):
-        program += _when(numbers, [_refusal()])
+    for name, numbers in {**_FORBIDDEN, **({} if memory_files else _MEMORY_FILES)}.items():
+        if name not in allowed:
+            program += _when(numbers, [_refusal(error_of(name))])
     program += _when((_CLONE3, _CLONE3), [_refusal(errno.ENOSYS)])
     program += _when(
         _CLONE, [_argument(0), (_IF_ANY_BIT, 0, 1, _NEW_NAMESPACES), _refusal(), _allowed()]
     )
-    program += _when(_SOCKET, _only(0, families))
-    # A datagram socket may send to any address. Only pairs of stream sockets are known to be safe.
-    program += _when(
-        _SOCKETPAIR,
-        [_argument(1), (_AND, 0, 0, 0xF), *_among((socket.SOCK_STREAM, socket.SOCK_SEQPACKET))],
-    )
+    if families is not None:
+        program += _when(_SOCKET, _only(0, families))
+    if "socketpair" not in allowed:
+        # A datagram socket may send to any address. Only pairs of stream sockets are known to be
+        # safe.
+        program += _when(
+            _SOCKETPAIR,
+            [_argument(1), (_AND, 0, 0, 0xF), *_among((socket.SOCK_STREAM, socket.SOCK_SEQPACKET))],
+        )
     own_ids = (0, os.getpid())
     if not others:
-        for numbers in _OWN_ONLY.values():
-            program += _when(numbers, _only(0, own_ids))
-        for numbers, process in _PRIORITIES.values():
-            program += _when(
-                numbers,
-                [_argument(0), (_IF_EQUAL, 1, 0, process), _refusal(), *_only(1, own_ids)],
-            )
-        # Allows only the current, ordinary policy, which libraries set for their threads.
-        program += _when(_SCHEDULER, _only(1, [_ORDINARY]))
+        program += _own_only(own_ids, allowed)
     if not signals:
         for numbers in _SIGNALS.values():
             program += _when(numbers, _only(0, own_ids[1:]))
     _install(program, _SPEC_ALLOW)
+
+
+def _own_only(own_ids: Collection[int], allowed: Collection[str]) -> list[_Instruction]:
+    """Returns instructions that allow changes only of this process."""
+    program: list[_Instruction] = []
+    for name, numbers in _OWN_ONLY.items():
+        if name not in allowed:
+            program += _when(numbers, _only(0, own_ids))
+    for name, (numbers, process) in _PRIORITIES.items():
+        if name not in allowed:
+            program += _when(
+                numbers,
+                [_argument(0), (_IF_EQUAL, 1, 0, process), _refusal(), *_only(1, own_ids)],
+            )
+    if "sched_setscheduler" not in allowed:
+        # Allows only the current, ordinary policy, which libraries set for their threads.
+        program += _when(_SCHEDULER, _only(1, [_ORDINARY]))
+    return program
 
 
 def seal() -> None:

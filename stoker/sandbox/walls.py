@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.sandbox import identity, kernel, landlock, network, places, seccomp
+from stoker.sandbox import gpu_places, identity, kernel, landlock, network, places, seccomp
+from stoker.sandbox.openings import Opening, Wall, left_out
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ has cores.
 """
 OPEN_FILES = 8192
 _HOME = "home"
+_LEFT_OUT = "left out for the GPU's driver"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,16 @@ class Walls:
     """
     file_bytes: int = resource.RLIM_INFINITY
     """Maximum size in bytes of a written file."""
+    openings: Sequence[Opening] = ()
+    """Exceptions that this machine's GPU driver needs."""
+
+    def stands(self, wall: Wall) -> bool:
+        """Returns True if the wall is put up, possibly with openings."""
+        return wall not in left_out(self.openings)
+
+    def opened(self, wall: Wall) -> list[Opening]:
+        """Returns the openings in a wall that stands."""
+        return [opening for opening in self.openings if opening.wall is wall and opening.item]
 
 
 @dataclass
@@ -58,18 +70,22 @@ class Standing:
     missing: dict[str, str] = field(default_factory=dict[str, str])
     """Maps the name of a missing wall to the reason."""
 
+    def note(self, name: str, why: str) -> None:
+        """Stores why a wall is missing, unless it was left out on purpose."""
+        self.missing.setdefault(name, why)
+
     def put_up(self, name: str, wall: Callable[[], object]) -> bool:
         try:
             wall()
         except (OSError, ValueError) as error:
-            self.missing[name] = str(error)
+            self.note(name, str(error))
             return False
         return True
 
 
 def confine(walls: Walls) -> Standing:
     """Puts up all walls that the machine supports. The process must have only one thread."""
-    standing = Standing()
+    standing = Standing(dict.fromkeys(sorted(left_out(walls.openings)), _LEFT_OUT))
     # Applies until the process is confined. Otherwise the files in /proc that define its privileges
     # do not belong to it.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
@@ -80,47 +96,80 @@ def confine(walls: Walls) -> Standing:
     _be_first_to_go()
     _set_home(walls.folder / _HOME)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
-    _lower(resource.RLIMIT_FSIZE, walls.file_bytes)
+    if walls.stands(Wall.LIMITS):
+        _limit_files(walls)
     is_root = os.geteuid() == 0
-    has_left, has_namespace = network.leave()
+    has_left, has_namespace = _leave_network(walls)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     allowed_files = _Given(walls)
     ruleset = _ruleset(walls, allowed_files, standing)
     if is_root:
         _change_user(walls, allowed_files, standing)
-    else:
+    elif walls.stands(Wall.CAPABILITIES):
         # Drops the capabilities over its own namespaces.
-        standing.put_up("capabilities", identity.drop_capabilities)
+        standing.put_up(Wall.CAPABILITIES, identity.drop_capabilities)
     is_alone = has_namespace or (is_root and os.geteuid() != 0)
-    if is_alone:
+    if not is_alone:
+        standing.note(Wall.PROCESSES, "the kernel counts all processes of the user together")
+    elif walls.stands(Wall.PROCESSES):
         _lower(resource.RLIMIT_NPROC, most_processes())
-    else:
-        standing.missing["processes"] = "the kernel counts all processes of the user together"
     # Called again because a change of the user resets the signal.
     die_with_parent()
+    is_scoped = False
     if ruleset:
-        standing.put_up("files", ruleset.enforce)
-    if "files" in standing.missing:
-        # Prevents other processes of this user from reading its memory.
-        keep_to_itself()
-    is_scoped = "files" not in standing.missing and landlock.scopes_signals()
-    may_signal = is_scoped or (is_root and is_alone) or walls.has_child
-    if not standing.put_up("system calls", lambda: _filter(walls, may_signal=may_signal)):
+        _allow_thread_names(ruleset, walls)
+        is_scoped = standing.put_up(Wall.FILES, ruleset.enforce) and ruleset.scopes_signals
+    _hide(walls, standing)
+    may_signal = (
+        is_scoped or (is_root and is_alone) or walls.has_child or not walls.stands(Wall.SIGNALS)
+    )
+    if not walls.stands(Wall.SYSTEM_CALLS) or not standing.put_up(
+        Wall.SYSTEM_CALLS, lambda: _filter(walls, may_signal=may_signal)
+    ):
         if not has_left:
-            standing.missing["network"] = "neither a namespace nor a filter is available"
+            standing.note(Wall.NETWORK, "neither a namespace nor a filter is available")
         if not may_signal or (walls.has_child and not is_scoped and not (is_root and is_alone)):
-            standing.missing["signals"] = "Landlock is too old, and no filter is available"
+            standing.note(Wall.SIGNALS, "Landlock is too old, and no filter is available")
     for name, why in standing.missing.items():
         log.warning("sandbox wall missing, %s: %s", name, why)
+    for opening in walls.openings:
+        if opening.item:
+            log.warning("sandbox wall opened for the GPU: %s", opening)
     return standing
+
+
+def _limit_files(walls: Walls) -> None:
+    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
+    # CUDA keeps memory of the host in memory files, to which the limit applies.
+    least = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if walls.gpu else 0
+    _lower(resource.RLIMIT_FSIZE, max(walls.file_bytes, least))
+
+
+def _leave_network(walls: Walls) -> tuple[bool, bool]:
+    """Returns the result of `network.leave`."""
+    if walls.stands(Wall.NAMESPACES) and walls.stands(Wall.NETWORK):
+        return network.leave()
+    return False, False
+
+
+def _hide(walls: Walls, standing: Standing) -> None:
+    """Decides whether other processes of the same user could read this one's memory, if the walls
+    around them did not prevent it.
+    """
+    if walls.gpu:
+        # The driver writes to its own files in /proc, which otherwise belong to root. A change of
+        # the user resets this.
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+    elif Wall.FILES in standing.missing:
+        keep_to_itself()
 
 
 class _Given:
     """Files that a confined process may access."""
 
     def __init__(self, walls: Walls) -> None:
-        self.libraries = places.without(places.libraries(), walls.kept_back)
+        libraries = (*places.libraries(), *(gpu_places.libraries() if walls.gpu else ()))
+        self.libraries = places.without(libraries, walls.kept_back)
         self.runs = [*walls.runs]
         self.reads = [*walls.reads, *(link for path in walls.reads for link in _linked(path))]
 
@@ -133,10 +182,16 @@ class _Given:
 
 
 def _ruleset(walls: Walls, given: _Given, standing: Standing) -> landlock.Ruleset | None:
+    is_open = not walls.stands(Wall.NETWORK)
     try:
-        ruleset = landlock.Ruleset(tcp=walls.has_child)
+        ruleset = landlock.Ruleset(
+            tcp=walls.has_child or is_open,
+            files=not walls.stands(Wall.FILES),
+            sockets=is_open,
+            signals=not walls.stands(Wall.SIGNALS),
+        )
     except OSError:
-        standing.missing["files"] = "this kernel has no Landlock"
+        standing.note(Wall.FILES, "this kernel has no Landlock")
         return None
     ruleset.allow(landlock.RUN, [*given.libraries, *given.runs])
     ruleset.allow(landlock.LIST, places.without(places.listed(), walls.kept_back))
@@ -144,27 +199,49 @@ def _ruleset(walls: Walls, given: _Given, standing: Standing) -> landlock.Rulese
     ruleset.allow(landlock.DEVICE, places.devices())
     ruleset.allow(landlock.WRITE, [walls.folder, *walls.writes])
     if walls.gpu:
-        ruleset.allow(landlock.DEVICE, places.gpus())
+        ruleset.allow(landlock.DEVICE, [*gpu_places.gpus(), *gpu_places.mps()])
     if walls.gpu or walls.has_child:
         # gloo, in vLLM, reads the network interfaces there.
-        ruleset.allow(landlock.READ, places.gpu_facts())
-        ruleset.allow(landlock.WRITE, [Path("/dev/shm")])  # noqa: S108 - shared memory
+        ruleset.allow(landlock.READ, gpu_places.facts())
+        ruleset.allow(landlock.WRITE, gpu_places.shared_memory())
     if walls.has_child:
         # The child's own entry in /proc is not this process's.
         ruleset.allow(landlock.READ, [Path("/proc")])
+    for opening in walls.opened(Wall.FILES):
+        rights = landlock.DEVICE if opening.is_written else landlock.READ
+        # A link could lead to a folder that contains the server's.
+        target = Path(os.path.realpath(opening.item))
+        ruleset.allow(rights, places.without([target], walls.kept_back))
     return ruleset
 
 
+def _allow_thread_names(ruleset: landlock.Ruleset, walls: Walls) -> None:
+    """Must be called after the change of the user, on which the folder depends."""
+    if walls.gpu:
+        is_root = os.geteuid() == 0
+        folders = gpu_places.thread_names(has_child=walls.has_child, is_root=is_root)
+        ruleset.allow(landlock.NAME, folders)
+
+
 def _change_user(walls: Walls, given: _Given, standing: Standing) -> None:
-    user = walls.user
-    if user is not None:
+    user, drops = walls.user, walls.stands(Wall.CAPABILITIES)
+    if user is None:
+        standing.note(Wall.USER, "it runs as root because no other user is available")
+    elif walls.stands(Wall.USER):
         for path in (walls.folder, *walls.writes):
             _hand_over(path, user)
-        if standing.put_up("user", lambda: identity.become(user, reads=given.are_readable)):
+        groups = gpu_places.groups() if walls.gpu else ()
+        if standing.put_up(
+            Wall.USER,
+            lambda: identity.become(
+                user, reads=given.are_readable, groups=groups, keeps_capabilities=not drops
+            ),
+        ):
             return
-    else:
-        standing.missing["user"] = "it runs as root because no other user is available"
-    standing.put_up("capabilities", lambda: identity.drop_capabilities(reads=given.are_readable))
+    if drops:
+        standing.put_up(
+            Wall.CAPABILITIES, lambda: identity.drop_capabilities(reads=given.are_readable)
+        )
 
 
 def _hand_over(path: Path, user: int) -> None:
@@ -184,10 +261,11 @@ def _filter(walls: Walls, *, may_signal: bool) -> None:
         raise OSError("no filter exists for this processor")
     families = seccomp.LOOPBACK if walls.has_child else seccomp.LOCAL
     seccomp.restrict(
-        families,
+        families if walls.stands(Wall.NETWORK) else None,
         others=walls.has_child,
         signals=may_signal,
         memory_files=walls.gpu or walls.has_child,
+        allowed=[opening.item for opening in walls.opened(Wall.SYSTEM_CALLS)],
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from stoker.base.media_limits import MediaLimits
+from stoker.sandbox.openings import Opening
 from stoker.wire.generation_request import Generation
 from stoker.wire.notices import Notice
 from stoker.wire.packing import Packing
@@ -147,6 +148,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """
     adapter_bytes: int = 256 << 20
     """Maximum bytes for adapters that are kept loaded."""
+    openings: list[Opening] = []
+    """Exceptions from the walls that the GPU's driver needs. Ignored without a GPU."""
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Settings of the runtime: nodes, memory, devices and engines."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings
@@ -116,6 +116,14 @@ class RuntimeSettings(BaseSettings):
         description=(
             "Range of user ids, first and last. Each replica gets its own if the server "
             "runs as root. Empty: replicas run as root."
+        ),
+    )
+    gpu_sandbox: Literal["adapt", "strict"] = Field(
+        default="adapt",
+        description=(
+            "Sandbox of replicas on a GPU if CUDA does not start inside it. `adapt`: they run with "
+            "the smallest exception that works, and their deployments report it as an event. "
+            "`strict`: they do not start."
         ),
     )
     convert_after_s: float = Field(

@@ -21,6 +21,7 @@ from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator, ReplicaEndedError
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.processes.checkpoints import Checkpoints
+from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.processes import Processes
@@ -64,6 +65,7 @@ class ForkingLauncher:
         conversions: Conversions,
         findings: Measurements,
         device_sizing: DeviceSizing,
+        gpu_sandbox: GpuSandbox,
         logs: LogFiles,
         checkpoints: Checkpoints,
         threads: int,
@@ -88,6 +90,7 @@ class ForkingLauncher:
         self._findings = findings
         self._device_sizing = device_sizing
         self._checkpoints = checkpoints
+        self._gpu_sandbox = gpu_sandbox
 
     def forget(self, source: str) -> None:
         """Deletes the measurements of a model that no deployment uses any more."""
@@ -176,6 +179,7 @@ class ForkingLauncher:
         folder = await self._folders.folder(spec)
         _check_served(spec)
         device, visible_devices = self._device(spec, replica_id)
+        openings = await self._gpu_sandbox.openings() if device != "cpu" else ()
         environment = self._environment(spec, device, replica_id)
         budget_key = f"{device}-{spec.dtype}-{self._threads}"
         sharing_key = f"{spec.pipeline}-{device}-{spec.dtype}"
@@ -192,6 +196,8 @@ class ForkingLauncher:
         if pool is None:
             replica.close()
             raise LoadError("the deployment was deleted.")
+        if openings:
+            self._gpu_sandbox.report(pool)
         # Before the replica's walls are set up: they enclose only existing folders.
         conversion.parent.mkdir(parents=True, exist_ok=True)
         # All other replicas switch to it after they have loaded.
@@ -227,6 +233,7 @@ class ForkingLauncher:
                 options=dict(spec.config),
                 adapters=str(adapters or ""),
                 adapter_bytes=self._settings.adapter_cache_mib * MIB,
+                openings=[*openings],
             ),
         )
         return replica

@@ -24,6 +24,7 @@ from stoker.runtime.local.memory.sizing import Sizing
 from stoker.runtime.local.processes.checkpoints import Checkpoints, DriverCheckpoints
 from stoker.runtime.local.processes.cores import Cores
 from stoker.runtime.local.processes.engine_host import EngineHost
+from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import host_id, processor_name
 from stoker.runtime.local.processes.memory_watchdog import FOLDERS_S, LOOK_S, MemoryWatchdog
@@ -102,6 +103,7 @@ class LocalRuntime:
         cores = len(os.sched_getaffinity(0))
         threads = settings.replica_threads or cores
         self._cells = Sandboxes(settings)
+        self._gpu_sandbox = GpuSandbox(settings, self._cells)
         self._conversions = Conversions(
             folder=data_dir / "cache" / "openvino",
             log_path=self._logs.conversions,
@@ -135,6 +137,7 @@ class LocalRuntime:
             conversions=self._conversions,
             findings=findings,
             device_sizing=device_sizing,
+            gpu_sandbox=self._gpu_sandbox,
             logs=self._logs,
             checkpoints=self._checkpoints,
             threads=threads,
@@ -165,6 +168,7 @@ class LocalRuntime:
             self._spawn(self._watch_devices())
             if self._sleeps:
                 self._spawn(self._checkpoints.start())
+        self._spawn(self._gpu_sandbox.prepare())
         self._spawn(self._preparations.run())
 
     async def stop(self) -> None:
@@ -299,6 +303,7 @@ class LocalRuntime:
                 for book in self._memory.devices
                 if book.device
             ],
+            sandbox_openings=self._gpu_sandbox.in_words,
         )
 
     def nodes(self) -> Sequence[NodeStats]:

@@ -33,6 +33,7 @@ async def machine(
         processor=stats.processor,
         memory=memory(stats),
         devices=devices(stats),
+        sandbox_openings=[*stats.sandbox_openings],
         # Reads files.
         engines=await asyncio.to_thread(_engines, settings),
         replicas=await _replicas(runtime, directory, reach),

@@ -95,6 +95,12 @@ class Machine(ResponseModel):
     processor: str
     memory: MachineMemory
     devices: list[MachineDevice] = Field(description="Graphics devices that models may run on.")
+    sandbox_openings: list[str] = Field(
+        description=(
+            "Exceptions from the sandbox of replicas on a GPU, without which CUDA does not start. "
+            "Usually empty."
+        )
+    )
     engines: list[Engine]
     replicas: list[MachineReplica]
     waiting: list[Waiting] = Field(description="Deployments that wait for memory, in order.")

@@ -16,7 +16,7 @@ from stoker.runtime.local.processes.engine_host import (
     _SILENCE_S,
     SPINS,
     EngineHost,
-    _environment,
+    environment,
 )
 from stoker.wire.host_messages import HostEvent, HostReady, Ping, Pong, Preload, Preloaded
 from tests.runtime.pool.world import Clock
@@ -180,5 +180,5 @@ def test_an_operator_says_how_long_threads_spin(
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    environment = _environment()
-    assert {name: environment[name] for name in names if name in environment} == expected
+    variables = environment()
+    assert {name: variables[name] for name in names if name in variables} == expected

@@ -8,6 +8,8 @@ PYTHONFAULTS names a file that describes the fault: `{"where": "trial" | "servin
 
 `{"forks": "why"}` makes the engine host report that forks cannot use CUDA, on a machine that seems
 to have a GPU.
+
+`{"gpus": true}` makes the machine seem to have a GPU.
 """
 
 import ctypes
@@ -100,6 +102,11 @@ def _walls(module: Any) -> None:
     module.may_use_gpu = lambda spec: may_use_gpu(spec) or bool(_plan().get("forks"))
 
 
+def _gpus(module: Any) -> None:
+    gpus = module.gpus
+    module.gpus = lambda: (Path("/dev/nvidia0"),) if _plan().get("gpus") else gpus()
+
+
 _CHANGES = {
     "stoker.models.llm.engines.openvino": _language_models,
     "stoker.models.llm.engines.torch": _torch,
@@ -107,6 +114,7 @@ _CHANGES = {
     "stoker.replica.trial": _trial,
     "stoker.replica.cuda_guard": _guard,
     "stoker.replica.walls": _walls,
+    "stoker.sandbox.gpu_places": _gpus,
 }
 
 

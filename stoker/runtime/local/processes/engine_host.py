@@ -207,7 +207,7 @@ class EngineHost:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=host_log,
-                env=_environment(),
+                env=environment(),
                 # Keep it out of the terminal's process group: the gateway handles Ctrl-C.
                 start_new_session=True,
             )
@@ -263,7 +263,8 @@ def _warn_of_threads(count: int) -> None:
         log.warning("engine host has threads: forks may hang", extra={"threads": count})
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Returns the environment variables of the engine host and of all replicas."""
     inherited = {
         name: value
         for name, value in os.environ.items()

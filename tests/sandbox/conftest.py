@@ -1,0 +1,3 @@
+from tests.sandbox.support import confinement
+
+__all__ = ["confinement"]
