@@ -330,3 +330,9 @@ def _check_served(spec: DeploymentSpec) -> None:
         )
     if spec.engine not in (AUTO, *engines(spec.pipeline)):
         raise LoadError(catalogue.missing(spec.engine, spec.pipeline), lasting=True)
+    dtypes = catalogue.served_dtypes(spec.pipeline, SERVED[spec.pipeline].kind)
+    if spec.dtype not in (AUTO, *dtypes):
+        raise LoadError(
+            f"No engine on this server computes in '{spec.dtype}'. Set 'dtype' to 'auto'.",
+            lasting=True,
+        )

@@ -7,7 +7,7 @@ from importlib import metadata
 from stoker.base import ids
 from stoker.base.config import Settings
 from stoker.models.engines import environments
-from stoker.models.engines.catalogue import ENGINES
+from stoker.models.engines.catalogue import ENGINES, not_installed
 from stoker.models.engines.record import EngineRecord
 from stoker.registry.deployments.directory import Directory
 from stoker.runtime.interface import Runtime
@@ -110,12 +110,14 @@ def _engines(settings: Settings) -> list[schemas.Engine]:
 
 
 def _engine(settings: Settings, record: EngineRecord) -> schemas.Engine:
+    if record.package and record.is_missing:
+        detail = not_installed(record.name, record.package)
+        return schemas.Engine(engine=record.name, available=False, detail=detail)
     if record.environment is None:
         try:
             version = metadata.version(record.name)
         except metadata.PackageNotFoundError:
-            # The engine's package has a different name. It is installed, because otherwise this
-            # record would not exist.
+            # The engine's package has a different name.
             version = ""
         return schemas.Engine(engine=record.name, available=True, detail=version)
     environment = environments.installed(settings, record.name)
