@@ -181,5 +181,5 @@ def _shown(path: str, folder: str) -> str:
 def _is_out_of_memory(error: Exception) -> bool:
     # torch raises a plain RuntimeError: "DefaultCPUAllocator: can't allocate memory" for a CPU, and
     # "CUDA out of memory. Tried to allocate 2.00 GiB." for a GPU.
-    phrases = ("allocate memory", "CUDA out of memory")
+    phrases = ("allocate memory", "CUDA out of memory", "CUDA error: out of memory")
     return isinstance(error, MemoryError) or any(words in str(error) for words in phrases)

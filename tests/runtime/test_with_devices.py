@@ -60,6 +60,9 @@ def test_they_are_counted_and_shown(server: Server, client: httpx.Client):
             "total_bytes": total * MIB,
             "budget_bytes": int(total * MIB * 0.9),
             "held_bytes": 0,
+            "uuid": f"GPU-{index:08}",
+            "used_bytes": None,
+            "other_bytes": 0,
         }
         for index, total in ((0, 1024), (1, 4096))
     ]

@@ -66,6 +66,7 @@ OURS = (
             ModelKind.VISION: ("float32",),
         },
         devices=("cpu",),
+        is_torch=True,
         converts=True,
         options=Options(
             model=OpenVinoOptions,
@@ -91,6 +92,7 @@ OURS = (
         serves=dict.fromkeys(
             (ModelKind.PASSES, ModelKind.LOOPS, ModelKind.TEXT, ModelKind.VISION), DTYPES
         ),
+        is_torch=True,
         generation=SchedulingOptions,
         for_stages="stoker.models.engines.torch:TorchEngine.of",
         for_language="stoker.models.llm.loading:ScheduledEngine",
@@ -116,6 +118,7 @@ OURS = (
         title="diffusers",
         meaning="`diffusers`: images and video, which no other engine runs.",
         serves={ModelKind.DRAWING: DTYPES},
+        is_torch=True,
         package=_of_server("diffusers", "diffusers"),
         for_stages="stoker.models.engines.diffusers:DiffusersEngine.of",
     ),

@@ -107,6 +107,10 @@ class EngineRecord:
     purpose: str = ""
     """Purpose, as in "generates text", for the error if it is requested for something else."""
     devices: Sequence[Device] = ("cpu", "cuda")
+    is_torch: bool = False
+    """True if it computes with torch in the replica's process. The replica then checks first that
+    torch can use its GPU.
+    """
     converts: bool = False
     """True if it runs converted models. Until the conversion, and under `auto`, torch runs them."""
     options: Options | None = None

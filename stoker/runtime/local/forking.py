@@ -1,6 +1,6 @@
 """Starts replicas on this machine: claims memory, then forks a process with its resources."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,7 @@ from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
+from stoker.runtime.observed import DeviceClaim
 from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
 from stoker.runtime.pool.launcher import SleepError
 from stoker.runtime.pool.registry import PoolRegistry
@@ -228,6 +229,14 @@ class ForkingLauncher:
 
     def kill(self, replica_id: str) -> None:
         self._processes.kill(replica_id)
+
+    def devices(self, replica_id: str) -> Sequence[DeviceClaim]:
+        return [
+            DeviceClaim(
+                index=device.index, uuid=device.uuid, name=device.name, held_bytes=held_bytes
+            )
+            for device, held_bytes in self._memory.devices_of(replica_id)
+        ]
 
     def pid(self, replica_id: str) -> int | None:
         return self._processes.pid(replica_id)

@@ -295,6 +295,7 @@ class LocalRuntime:
                     total_bytes=book.device.total_bytes,
                     budget_bytes=book.total,
                     held_bytes=book.held,
+                    uuid=book.device.uuid,
                 )
                 for book in self._memory.devices
                 if book.device

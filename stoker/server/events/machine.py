@@ -33,6 +33,7 @@ async def machine(
         processor=stats.processor,
         memory=memory(stats),
         devices=devices(stats),
+        device_problem=stats.device_problem,
         # Reads files.
         engines=await asyncio.to_thread(_engines, settings),
         replicas=await _replicas(runtime, directory, reach),
@@ -58,6 +59,9 @@ def devices(found: MachineStats) -> list[schemas.MachineDevice]:
             total_bytes=device.total_bytes,
             budget_bytes=device.budget_bytes,
             held_bytes=device.held_bytes,
+            uuid=device.uuid,
+            used_bytes=device.used_bytes,
+            other_bytes=device.other_bytes,
         )
         for device in found.devices
     ]
@@ -99,6 +103,9 @@ async def _replicas(
                         status=replica.status,
                         engine=replica.engine,
                         memory_bytes=replica.memory_bytes,
+                        device=replica.device,
+                        device_bytes=replica.device_bytes,
+                        device_held_bytes=replica.device_held_bytes,
                         started_at=datetime.fromtimestamp(made_at, UTC) if made_at else None,
                     )
                 )

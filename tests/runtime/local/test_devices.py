@@ -87,7 +87,7 @@ class TestProgram:
         (gpu,) = DriverDevices().table()
         assert (gpu.name, gpu.total_bytes) == ("NVIDIA L4", 23034 * MIB)
         assert (folder / "asked").read_text().split() == [
-            "--query-gpu=uuid,name,memory.total",
+            "--query-gpu=uuid,name,memory.total,memory.used,driver_version,mig.mode.current",
             "--format=csv,noheader,nounits",
         ]
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

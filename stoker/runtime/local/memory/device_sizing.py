@@ -51,7 +51,10 @@ class DeviceSizing:
 
         Returns the maximum that a replica like it needs, and whether that is new.
         """
-        needed = int(held * HEADROOM) + CONTEXT_BYTES if held else 0
+        if not held:
+            # torch does not use the device now. Later replicas may.
+            return 0, False
+        needed = int(held * HEADROOM) + CONTEXT_BYTES
         key = self._key(spec)
         known = self._measured.get(key, -1)
         if needed <= known:

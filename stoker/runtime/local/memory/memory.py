@@ -202,6 +202,12 @@ class MemoryAllocator:
         if any(resized):
             self.settle()
 
+    def leave_devices(self, replica_id: str) -> None:
+        """Releases the devices of a replica that runs on the CPU. It keeps its other memory."""
+        struck = [book.strike(replica_id) for book in self.devices]
+        if any(struck):
+            self.settle()
+
     def ending(self, replica_id: str) -> None:
         """Marks a replica that is about to end: its memory will be free."""
         for book in self._budgets.all:

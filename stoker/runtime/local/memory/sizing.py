@@ -125,6 +125,9 @@ class Sizing:
 
     def _measure_devices(self, resident: Resident) -> None:
         replica, pool = resident.replica, resident.pool
+        if replica.is_on_cpu:
+            self._memory.leave_devices(replica.id)
+            return
         held_bytes = replica.vitals.device_bytes
         if held_bytes is None or not replica.answered:
             return
