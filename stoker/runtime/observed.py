@@ -50,6 +50,10 @@ class Reason(StrEnum):
     """
     ENGINE_FAILED = "engine_failed"
     """As `ENGINE_SET_ASIDE`, but no other engine may replace it."""
+    PRELOAD_SKIPPED = "preload_skipped"
+    """The engine host did not import the model's code ahead of time, because forks could not use
+    CUDA after it.
+    """
     DEVICE_UNUSABLE = "device_unusable"
     """The driver lists a GPU, but torch cannot use it. The model runs on the CPU."""
     INSUFFICIENT_MEMORY = "insufficient_memory"

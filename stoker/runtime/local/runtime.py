@@ -45,6 +45,7 @@ from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.wire.generation_request import Generation
+from stoker.wire.host_messages import Preload
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class LocalRuntime:
         largest = max((book.total for book in self._memory.devices), default=0)
         device_sizing = DeviceSizing(settings, findings, largest)
         self._sizing = Sizing(self._memory, device_sizing, self._meter, self._listeners)
-        self._host = EngineHost(self._logs.host, self._exited)
+        self._host = EngineHost(self._logs.host, self._exited, on_skipped=self._preload_skipped)
         self._preparations = Preparations(folders, self._host, self._lacks_files)
         cores = len(os.sched_getaffinity(0))
         threads = settings.replica_threads or cores
@@ -392,6 +393,17 @@ class LocalRuntime:
         long = self._logs.long(deployments)
         if long and (self._cutting is None or self._cutting.done()):
             self._cutting = self._spawn(self._logs.cut_all(long))
+
+    def _preload_skipped(self, code: Preload, why: str) -> None:
+        """Adds an event to each deployment whose model needs code that was not preloaded."""
+        sources = self._preparations.skip(code)
+        message = (
+            f"The code of '{code.name}' is not imported ahead of time, because replicas could not "
+            f"use CUDA after it: {why.rstrip('.')}. Replicas import it themselves and start later."
+        )
+        for pool in self._pools:
+            if pool.spec.source in sources:
+                pool.add_event(Reason.PRELOAD_SKIPPED, message)
 
     def _lacks_files(self, source: str, problem: LoadError) -> None:
         """Reports a failed start for each deployment of a source with missing files."""

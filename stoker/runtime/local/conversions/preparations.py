@@ -35,6 +35,8 @@ class Preparations:
         self._waiting: asyncio.Queue[DeploymentSpec] = asyncio.Queue()
         self._known: set[str] = set()
         """Sources. Deployments with the same source have the same model."""
+        self._code: dict[str, Preload] = {}
+        """Maps a source to the code that is to be preloaded for it."""
 
     def add(self, spec: DeploymentSpec) -> None:
         if spec.source not in self._known:
@@ -43,6 +45,14 @@ class Preparations:
 
     def forget(self, source: str) -> None:
         self._known.discard(source)
+        self._code.pop(source, None)
+
+    def skip(self, code: Preload) -> set[str]:
+        """Records that code is not preloaded. Returns the sources that need it, each only once."""
+        sources = {source for source, wanted in self._code.items() if wanted == code}
+        for source in sources:
+            del self._code[source]
+        return sources
 
     async def run(self) -> None:
         while True:
@@ -59,7 +69,9 @@ class Preparations:
 
     async def _prepare(self, spec: DeploymentSpec) -> None:
         folder = await self._folders.folder(spec, is_ahead=True)
-        self._host.preload(await asyncio.to_thread(_code_of, folder))
+        code = await asyncio.to_thread(_code_of, folder)
+        self._code[spec.source] = code
+        self._host.preload(code)
         await asyncio.to_thread(read_ahead, folder)
 
 
