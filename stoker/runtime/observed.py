@@ -71,6 +71,8 @@ class DeviceClaim:
     uuid: str
     name: str
     held_bytes: int
+    used_bytes: int | None = None
+    """Measured bytes, with CUDA's context. None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -301,7 +301,9 @@ class DeploymentPool:
             cache_usage=vitals.cache_usage,
             device=device,
             device_name=", ".join(dict.fromkeys(claim.name for claim in claims)),
-            device_bytes=vitals.device_bytes if claims else None,
+            device_bytes=max(
+                (claim.used_bytes for claim in claims if claim.used_bytes is not None), default=None
+            ),
             device_held_bytes=sum(claim.held_bytes for claim in claims),
             device_problem=replica.device_problem,
             is_settled=vitals.is_settled,

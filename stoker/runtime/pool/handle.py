@@ -159,6 +159,10 @@ class ReplicaHandle(Lifecycle):
         """Reason that the model runs on the CPU although a GPU was claimed. Empty if none."""
         return self._device_problem
 
+    def explain_device(self, why: str) -> None:
+        """Records why the replica is started on the CPU although the machine has a GPU."""
+        self._device_problem = why
+
     async def wait_loaded(self) -> None:
         """Waits until the model is loaded. Raises `LoadError` if that failed or the replica has
         ended.
@@ -406,7 +410,7 @@ class ReplicaHandle(Lifecycle):
         self._convertible = loaded.convertible
         self._notices = bounded(loaded.notices)
         self._device = cut(loaded.device, _MOST_DEVICE_CHARS)
-        self._device_problem = cut(loaded.device_problem)
+        self._device_problem = cut(loaded.device_problem) or self._device_problem
         self.vitals.progressed()
         # First, because the replica can serve regardless of the measurement.
         if not self._loaded.done():

@@ -189,7 +189,7 @@ class Starts:
         state.listener.noticed(state.spec, replica.notices)
         state.notify(Reason.LOADED, "Ready.")
         if why := replica.device_problem:
-            message = f"The model runs on the CPU, because torch cannot use the GPU: {why}"
+            message = f"The model runs on the CPU, although the machine has a GPU: {why}"
             state.add_event(Reason.DEVICE_UNUSABLE, message)
         self._draining.drain_older(replica.generation)
         if not state.running:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from stoker.runtime.interface import LoadError, ModelLocator
@@ -22,16 +22,31 @@ OnMissing = Callable[[str, LoadError], None]
 """Receives a source with files that cannot be read here, and the error."""
 
 
+OnFolder = Callable[[DeploymentSpec, Path], Awaitable[None]]
+"""Receives a model's folder once it exists here."""
+
+
+async def _ignore(_spec: DeploymentSpec, _folder: Path) -> None:
+    pass
+
+
 class Preparations:
     """Prepares deployments one after another, so that thousands of them delay nothing.
 
     Each preparation also checks that the model's files exist.
     """
 
-    def __init__(self, folders: ModelLocator, host: EngineHost, on_missing: OnMissing) -> None:
+    def __init__(
+        self,
+        folders: ModelLocator,
+        host: EngineHost,
+        on_missing: OnMissing,
+        on_folder: OnFolder = _ignore,
+    ) -> None:
         self._folders = folders
         self._host = host
         self._on_missing = on_missing
+        self._on_folder = on_folder
         self._waiting: asyncio.Queue[DeploymentSpec] = asyncio.Queue()
         self._known: set[str] = set()
         """Sources. Deployments with the same source have the same model."""
@@ -69,6 +84,7 @@ class Preparations:
 
     async def _prepare(self, spec: DeploymentSpec) -> None:
         folder = await self._folders.folder(spec, is_ahead=True)
+        await self._on_folder(spec, folder)
         code = await asyncio.to_thread(_code_of, folder)
         self._code[spec.source] = code
         self._host.preload(code)

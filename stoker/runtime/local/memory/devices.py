@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from stoker.base.config import MIB
+from stoker.runtime.amounts import in_words
 from stoker.runtime.graphics import MOST_DEVICES
 from stoker.runtime.local.memory.driver_program import DriverProgram
 from stoker.runtime.local.memory.mig import MigInstance, read_instances
@@ -21,6 +22,8 @@ _DEVICES = (
 )
 _PROCESSES = ("--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
 _MIG_COLUMN = 5
+_HALF_BYTES = 2
+"""Bytes of a number in half precision."""
 _ANSWER_S = 10.0
 """Timeout of the driver's program in seconds. A driver that wakes its devices needs some
 seconds.
@@ -207,6 +210,10 @@ class DeviceNeed:
     """Index of the only acceptable device. None means any."""
     is_optional: bool = False
     """True if the replica runs on the CPU when it can never fit on a device."""
+    half_size: int = 0
+    """Bytes that it would need in half precision. 0 if unknown, or if it is half precision."""
+    overhead: int = 0
+    """Bytes that any model needs in addition to its weights."""
 
     def of(self, device: Device, budget: int) -> int:
         """Returns the needed bytes of a device. All replicas together may use `budget` bytes of
@@ -215,6 +222,23 @@ class DeviceNeed:
         if self.share is not None:
             return max(1, min(budget, int(self.share * device.total_bytes)))
         return max(1, self.size)
+
+    def advice(self, budget: int) -> str:
+        """Returns what would fit on a device where this need does not, in words."""
+        if self.share is not None:
+            return ""
+        if 0 < self.half_size <= budget:
+            return (
+                f"In half precision it needs about {in_words(self.half_size)} and fits: set "
+                "'dtype' to 'bfloat16'."
+            )
+        room = budget - self.overhead
+        if room <= 0 or not self.overhead:
+            return ""
+        return (
+            f"Models with weights of up to {in_words(room)} fit, which are "
+            f"{room / _HALF_BYTES / 1e9:.1f} billion parameters in half precision."
+        )
 
 
 def visible(devices: Iterable[Device]) -> str:
