@@ -11,6 +11,8 @@ from stoker.models.engines.catalogue import ENGINES
 from stoker.models.engines.record import AUTO
 from stoker.wire.protocol import LoadFailed, ReplicaSpec
 
+IDLE_CACHE_BYTES = 256 << 20
+"""Unused memory that torch may keep on its devices while the replica is idle."""
 _REASON_CHARACTERS = 400
 _DOCTOR = "Run 'stoker doctor --gpu' on that machine."
 _CUDA_BUILD = (
@@ -56,6 +58,22 @@ def problem(spec: ReplicaSpec) -> str:
 def refusal(problem: str) -> LoadFailed:
     """Returns the report of a replica whose deployment requests a GPU that torch cannot use."""
     return LoadFailed(f"the model requires a GPU, but torch cannot use it: {problem}", lasting=True)
+
+
+def release_cache(*, least: int = 0) -> None:
+    """Returns memory that torch keeps for later tensors to the device.
+
+    Does nothing if less than `least` bytes and a quarter of torch's memory would become free. torch
+    then asks the driver for it again, which is slow.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or torch.version.cuda is None or not torch.cuda.is_initialized():
+        return
+    places = range(torch.cuda.device_count())
+    reserved = sum(int(torch.cuda.memory_reserved(place)) for place in places)
+    unused = reserved - sum(int(torch.cuda.memory_allocated(place)) for place in places)
+    if unused >= max(least, reserved // 4 if least else 0):
+        torch.cuda.empty_cache()
 
 
 def held(spec: ReplicaSpec) -> int | None:

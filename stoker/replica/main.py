@@ -98,6 +98,8 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes, device_problem: str) -
         log.exception("model could not be loaded")
         link.send_now(load_failure(error, spec.model_dir))
         return 0
+    # Loading leaves memory behind, for example of weights in their stored type.
+    graphics.release_cache()
     worker.start()
     seconds = time.perf_counter() - started
     notices = _notices(spec, worker)
@@ -232,6 +234,7 @@ class Scales:
         if now - self._last >= (IDLE_WEIGHING_S if rests else WEIGHING_S):
             if is_idle and not rests:
                 allocator.give_back()
+                graphics.release_cache(least=graphics.IDLE_CACHE_BYTES)
             self._has_rested = is_idle
             self.weight = weigh((os.getpid(), *worker.children))
             self._last, self._seen = now, state

@@ -94,3 +94,26 @@ def test_cuda_fails_for_good_with_a_hint(client: httpx.Client, device: str) -> N
     assert client.post(PATH, json={"model": name, "inputs": INPUT}).status_code == 503
     after = client.get(f"/v1/deployments/{made['id']}/events").json()["data"]
     assert len(after) == len(before)
+
+
+def test_a_driver_that_hangs(tmp_path: Path) -> None:
+    """The server starts, says so, and runs models on the CPU."""
+    program = DriverProgram(tmp_path / "bin")
+    program.sleeps()
+    path = os.pathsep.join([str(program.folder), os.environ["PATH"]])
+    with running(tmp_path / "data", PATH=path) as server:
+        server.wait_ready()
+        with server.account("hanging") as client:
+            machine = client.get("/v1/machine").raise_for_status().json()
+            assert machine["devices"] == []
+            assert "the driver hangs" in machine["device_problem"]
+            made = deploy(client, FOLDER, "auto")
+            answer = client.post(PATH, json={"model": "auto", "inputs": INPUT}, timeout=120)
+            assert answer.raise_for_status().json()[0]["label"] == "positive"
+            shown = deployment(client, made["id"])
+            assert "the driver hangs" in shown["device_problem"]
+            assert shown["workers"][0]["device"] == "cpu"
+            deploy(client, FOLDER, "named", device="cuda")
+            answer = client.post(PATH, json={"model": "named", "inputs": INPUT}, timeout=120)
+            assert answer.status_code == 503
+            assert "the driver hangs" in answer.json()["error"]["message"]

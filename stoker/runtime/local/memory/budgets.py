@@ -97,11 +97,14 @@ class Budgets:
         """Returns the present devices that a claim may use."""
         if asked.wanted is None:
             return []
-        index = asked.wanted.index
+        index, is_single = asked.wanted.index, asked.wanted.count == 1
         return [
             book
             for book in self.devices
-            if book.total and book.device and index in (None, book.device.index)
+            if book.total
+            and book.device
+            and index in (None, book.device.index)
+            and (is_single or not book.device.is_part)
         ]
 
     def possible(self, asked: MemoryNeed) -> MemoryNeed:

@@ -44,6 +44,11 @@ class Device:
     """Version of the driver."""
 
     @property
+    def is_part(self) -> bool:
+        """True for a MIG instance. A process can use only one."""
+        return self.uuid.startswith("MIG-")
+
+    @property
     def kind(self) -> str:
         """Name for measurements that hold for all devices of one model and driver."""
         return f"{self.name} {self.driver}".strip()
