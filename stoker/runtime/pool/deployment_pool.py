@@ -286,7 +286,8 @@ class DeploymentPool:
 
     def _replica_stats(self, replica: ReplicaHandle) -> ReplicaStats:
         claims = () if replica.is_on_cpu else self._launcher.devices(replica.id)
-        device, vitals = replica.device, replica.vitals
+        vitals = replica.vitals
+        device = "" if replica.status is Status.ASLEEP else replica.device
         if claims:
             # The replica numbers only the devices that it sees.
             device = ",".join(f"cuda:{claim.index}" for claim in claims)

@@ -110,8 +110,8 @@ class DeviceWatch:
             device, before = used.get(uuid), self._before.get(uuid)
             if device is None or device.used_bytes is None or before is None:
                 continue
-            # A replica that loads holds an unknown amount.
-            is_whole = measured and len(measured) == len(book.sizes())
+            # A replica that loads, ends or falls asleep holds an unknown amount.
+            is_whole = measured and len(measured) == len(book.sizes()) and not book.leaving
             if not is_whole or any(uuid in held for held in processes.values()):
                 continue
             reserved = sum(resident.replica.vitals.device_bytes or 0 for resident in measured)
