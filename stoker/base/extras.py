@@ -1,7 +1,9 @@
-"""Shows the command that adds an extra of Stoker to this installation."""
+"""Shows the commands that add an extra or a missing package of Stoker to this installation."""
 
+import contextlib
 import functools
 import json
+import re
 import sys
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
@@ -20,6 +22,19 @@ def install_command(extra: str) -> str:
         # Stoker runs from a folder without being installed.
         return f"pip install '{NAME}[{extra}]'"
     return _command(installed, extra, sys.prefix)
+
+
+@functools.cache
+def install_package_command(package: str) -> str:
+    """Returns the command that installs a dependency of Stoker in the version that Stoker needs."""
+    requirements: list[str] = []
+    with contextlib.suppress(PackageNotFoundError):
+        requirements = distribution(NAME).requires or []
+    for requirement in requirements:
+        wanted = requirement.partition(";")[0].strip()
+        if re.split(r"[^\w.-]", wanted, maxsplit=1)[0] == package:
+            return f"pip install '{wanted}'"
+    return f"pip install {package}"
 
 
 def _command(found: Distribution, extra: str, prefix: str) -> str:

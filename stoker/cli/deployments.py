@@ -50,10 +50,25 @@ def _traffic(deployment: JsonObject) -> str:
 def _worker(worker: JsonObject) -> str:
     # Remote replicas and replicas that are not forked yet have no local process.
     pid = f" pid {worker['pid']}," if worker["pid"] is not None else ""
+    place = f" on {_device(worker)}," if worker["device"] else ""
     return (
-        f"{worker['id']} {worker['status']},{pid} {output.size(worker['memory_bytes'])}, "
+        f"{worker['id']} {worker['status']},{pid}{place} {output.size(worker['memory_bytes'])}, "
         f"{worker['outstanding']} outstanding"
     )
+
+
+def _device(worker: JsonObject) -> str:
+    """Returns a worker's device, for a GPU with its name and memory."""
+    if not worker["device_name"]:
+        return str(worker["device"])
+    used = worker["device_bytes"]
+    measured = f"{output.size(used)} in use, " if used is not None else ""
+    claimed = output.size(worker["device_held_bytes"])
+    return f"{worker['device']} ({worker['device_name']}: {measured}{claimed} claimed)"
+
+
+def _devices(deployment: JsonObject) -> str:
+    return ", ".join(sorted({worker["device"] for worker in deployment["workers"]} - {""}))
 
 
 def _memory(deployment: JsonObject) -> str:
@@ -73,6 +88,7 @@ LIST: Columns = {
     "readiness": lambda d: d["readiness"],
     "status": lambda d: d["status"],
     "replicas": _replicas,
+    "runs on": _devices,
     "message": lambda d: d["message"],
 }
 
@@ -105,6 +121,7 @@ DETAILS: Columns = {
     "max queue": lambda d: d["max_queue"],
     "config": lambda d: ", ".join(f"{k}={v}" for k, v in d["config"].items() if v is not None),
     "memory": _memory,
+    "no GPU": lambda d: d["device_problem"],
     "notices": _notices,
     "workers": _workers,
     "created": lambda d: output.moment(d["created_at"]),

@@ -54,11 +54,14 @@ def install(
 
 @app.command("list")
 def list_engines(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the available engines and whether they are installed."""
+    """List the engines that can be installed and whether they are."""
     from stoker.models.engines import environments
+    from stoker.models.engines.catalogue import ENGINES
 
     settings = _settings(None, data_dir)
     rows = [_shown(name, environments.installed(settings, name)) for name in environments.NAMES]
+    missing = [record.name for record in ENGINES.values() if record.is_missing]
+    rows += [_shown(name, None) for name in missing]
     output.show_list(rows, FIELDS, as_json=as_json, none="")
 
 
@@ -79,7 +82,14 @@ def remove(name: Name, data_dir: DataDir = None, as_json: AsJson = False) -> Non
 
 def _settings(name: str | None, data_dir: Path | None) -> "Settings":
     from stoker.models.engines import environments
+    from stoker.models.engines.catalogue import ENGINES
 
+    record = ENGINES.get(name or "")
+    if record and record.package:
+        raise WrongUseError(
+            f"'{name}' is a package of the server's Python environment. "
+            f"Install it with: {record.package.install}"
+        )
     if name is not None and name not in environments.NAMES:
         raise WrongUseError(f"Unknown engine '{name}'. Available: {', '.join(environments.NAMES)}.")
     overrides: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}

@@ -24,6 +24,9 @@ REPLICA: Columns = {
     "status": lambda r: r["status"],
     "engine": lambda r: r["engine"],
     "memory": lambda r: size(r["memory_bytes"]),
+    "device": lambda r: r["device"],
+    "GPU memory": lambda r: size(r["device_bytes"]),
+    "claimed": lambda r: size(r["device_held_bytes"] or None),
     "since": lambda r: output.moment(r["started_at"]),
 }
 DEVICE: Columns = {
@@ -31,6 +34,9 @@ DEVICE: Columns = {
     "memory": lambda d: size(d["total_bytes"]),
     "for replicas": lambda d: size(d["budget_bytes"]) if d["budget_bytes"] else "gone",
     "claimed": lambda d: size(d["held_bytes"]),
+    "in use": lambda d: size(d["used_bytes"]),
+    "other processes": lambda d: size(d["other_bytes"] or None),
+    "UUID": lambda d: d["uuid"],
 }
 WAITING: Columns = {
     "waiting for memory": lambda w: w["model"],
@@ -48,6 +54,8 @@ def machine(ctx: typer.Context, as_json: AsJson = False) -> None:
             output.show_list(state["devices"], DEVICE, as_json=False, none="")
         for opening in state["sandbox_openings"]:
             output.say(f"Exception from the sandbox of replicas on a GPU: {opening}.", "yellow")
+        if why := state["device_problem"]:
+            output.console().print(output.printable(f"GPUs are unknown: {why}"))
         output.show_list(state["replicas"], REPLICA, as_json=False, none="No models are loaded.")
         if state["waiting"]:
             output.show_list(state["waiting"], WAITING, as_json=False, none="")

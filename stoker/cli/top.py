@@ -21,10 +21,12 @@ SILENCE_S = 30.0
 AGAIN_S = 1.0
 TEN_YEARS = 3650
 """Ten years in days."""
-NUMBERS = 66
-"""Width of the number columns in characters. The model name gets the rest."""
+NUMBERS = 76
+"""Width of the other columns in characters. The model name gets the rest."""
 LEAST_NAME = 16
 """Minimum width of the model name in characters."""
+DEVICE = 8
+"""Width of the device in characters."""
 BAR = 30
 """Width of the memory bar in characters."""
 AT_REST: Mapping[str, Any] = {
@@ -96,6 +98,7 @@ def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject) -> JsonObject:
             "model": deployment["model"],
             "status": deployment["status"],
             "readiness": deployment["readiness"],
+            "device": _devices_of(deployment),
             **AT_REST,
             **stats["deployments"].get(identifier, {}),
         }
@@ -105,13 +108,19 @@ def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject) -> JsonObject:
     return {**stats, "deployments": rows}
 
 
+def _devices_of(deployment: JsonObject) -> str:
+    """Returns the devices of a deployment's loaded replicas, separated by commas."""
+    workers: list[JsonObject] = deployment.get("workers", [deployment])
+    return ",".join(sorted({worker["device"] for worker in workers} - {""}))
+
+
 def _shown(found: JsonObject, width: int) -> "RenderableType":
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("MODEL", "STATUS"):
+    for header in ("MODEL", "STATUS", "DEVICE"):
         table.add_column(header, no_wrap=True)
     for header in ("REQ/S", "ERR/S", "P50", "P99", "QUEUE", "REPLICAS", "MEMORY"):
         table.add_column(header, justify="right", no_wrap=True)
@@ -120,6 +129,7 @@ def _shown(found: JsonObject, width: int) -> "RenderableType":
         table.add_row(
             Text(output.shortened(output.printable(row["model"]), room)),
             Text(row["status"], STYLES.get(row["status"], "")),
+            output.shortened(row["device"], DEVICE),
             f"{row['requests_per_s']:.1f}",
             Text(f"{row['errors_per_s']:.1f}", "red" if row["errors_per_s"] else ""),
             _ms(row["p50_ms"]),
@@ -156,7 +166,12 @@ def _memory(memory: JsonObject) -> str:
 def _device(device: JsonObject) -> str:
     budget, claimed = device["budget_bytes"], device["held_bytes"]
     shown = _bar(claimed, budget) if budget else "not found"
-    return f"GPU {device['index']:<2} {shown} ({device['name']})"
+    more = ""
+    if device["used_bytes"] is not None:
+        more = f", {output.size(device['used_bytes'])} in use"
+    if device["other_bytes"]:
+        more += f", {output.size(device['other_bytes'])} of other processes"
+    return f"GPU {device['index']:<2} {shown} ({device['name']}){more}"
 
 
 def _bar(held: int, budget: int) -> str:

@@ -1,12 +1,24 @@
-"""Restricts the graphics devices that a replica sees and measures the memory that it holds
-there.
+"""Restricts the graphics devices that a replica sees, checks that torch can use them, and measures
+the memory that it holds there.
 """
 
+import importlib
 import os
 import sys
 from typing import Any
 
-from stoker.wire.protocol import ReplicaSpec
+from stoker.models.engines.catalogue import ENGINES
+from stoker.models.engines.record import AUTO
+from stoker.wire.protocol import LoadFailed, ReplicaSpec
+
+IDLE_CACHE_BYTES = 256 << 20
+"""Unused memory that torch may keep on its devices while the replica is idle."""
+_REASON_CHARACTERS = 400
+_DOCTOR = "Run 'stoker doctor --gpu' on that machine."
+_CUDA_BUILD = (
+    "Install a build for CUDA on that machine: "
+    "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130."
+)
 
 
 def restrict(spec: ReplicaSpec) -> None:
@@ -16,6 +28,52 @@ def restrict(spec: ReplicaSpec) -> None:
     """
     if spec.visible_devices is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = spec.visible_devices
+
+
+def problem(spec: ReplicaSpec) -> str:
+    """Returns why torch cannot use the GPU that the deployment requests or may use, with a hint.
+
+    Empty if torch can, if the replica is meant for the CPU, or if its engine is not torch.
+    """
+    is_torch = spec.engine == AUTO or (spec.engine in ENGINES and ENGINES[spec.engine].is_torch)
+    if not is_torch or spec.environment or spec.device == "cpu":
+        return ""
+    if spec.device == AUTO and not spec.visible_devices:
+        return ""
+    torch: Any = importlib.import_module("torch")
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"torch {torch.__version__} is a build for CPUs. {_CUDA_BUILD} {_DOCTOR}"
+    try:
+        # `is_available` would hide the reason.
+        torch.empty(1, device="cuda" if spec.device == AUTO else spec.device)
+    except Exception as error:
+        if "out of memory" in str(error):
+            # The device works. Loading the model reports the lack of memory.
+            return ""
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        return f"{reason[:_REASON_CHARACTERS].rstrip('.')}. {_DOCTOR}"
+    return ""
+
+
+def refusal(problem: str) -> LoadFailed:
+    """Returns the report of a replica whose deployment requests a GPU that torch cannot use."""
+    return LoadFailed(f"the model requires a GPU, but torch cannot use it: {problem}", lasting=True)
+
+
+def release_cache(*, least: int = 0) -> None:
+    """Returns memory that torch keeps for later tensors to the device.
+
+    Does nothing if less than `least` bytes and a quarter of torch's memory would become free. torch
+    then asks the driver for it again, which is slow.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or torch.version.cuda is None or not torch.cuda.is_initialized():
+        return
+    places = range(torch.cuda.device_count())
+    reserved = sum(int(torch.cuda.memory_reserved(place)) for place in places)
+    unused = reserved - sum(int(torch.cuda.memory_allocated(place)) for place in places)
+    if unused >= max(least, reserved // 4 if least else 0):
+        torch.cuda.empty_cache()
 
 
 def held(spec: ReplicaSpec) -> int | None:

@@ -45,6 +45,7 @@ def load_language_model(
     adapters = getattr(engine, "adapters", None)
     worker = LanguageWorker(model, prompts, send, flight, prepare, passes=passes, adapters=adapters)
     worker.sharing = engine.sharing
+    worker.device = str(getattr(engine, "device", ""))
     defaults = prompts.defaults
     # Engines with their own loop ignore the rules.
     unruled = () if isinstance(model, Scheduler) else defaults.unruled

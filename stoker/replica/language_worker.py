@@ -71,6 +71,7 @@ class LanguageWorker:
         self.convertible = prepare is not None
         self.sharing: Sharing | None = None
         self.notices: Sequence[Notice] = ()
+        self.device = ""
         self.counters = Counters()
         self._requests: OpenRequests[TextRequest] = OpenRequests()
         self._prompts_thread: QueueThread[TextRequest] = QueueThread(

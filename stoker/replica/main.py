@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from stoker import sandbox
+from stoker.models.engines.record import AUTO
 from stoker.replica import allocator, graphics, walls
 from stoker.replica.counters import Stalls
 from stoker.replica.failures import load_failure
@@ -60,12 +63,19 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
     sys.setswitchinterval(0.001)
     link = Link(spec.address, secret)
     try:
+        problem = graphics.problem(spec)
+        if problem and spec.device != AUTO:
+            link.send_now(graphics.refusal(problem))
+            return 0
+        if problem:
+            log.warning("the model runs on the CPU: %s", problem)
+            spec = msgspec.structs.replace(spec, device="cpu")
         if not spec.environment and not walls.may_use_gpu(spec):
             # Libraries for GPUs and the model's child processes may need their own sockets.
             sandbox.seal()
         # Passes on a GPU need no turns.
         passes = Passes(None if walls.may_use_gpu(spec) else lock)
-        return _serve(spec, link, passes)
+        return _serve(spec, link, passes, problem)
     finally:
         link.close()
 
@@ -82,7 +92,7 @@ def _notices(spec: ReplicaSpec, worker: Serving) -> list[Notice]:
     return bounded([*dtype_notices, *worker.notices])
 
 
-def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
+def _serve(spec: ReplicaSpec, link: Link, passes: Passes, device_problem: str) -> int:
     started = time.perf_counter()
     try:
         worker = _load(spec, link, passes)
@@ -90,10 +100,22 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
         log.exception("model could not be loaded")
         link.send_now(load_failure(error, spec.model_dir))
         return 0
+    # Loading leaves memory behind, for example of weights in their stored type.
+    graphics.release_cache()
     worker.start()
     seconds = time.perf_counter() - started
     notices = _notices(spec, worker)
-    link.send_now(Loaded(seconds, worker.convertible, worker.sharing, notices, worker.precision))
+    link.send_now(
+        Loaded(
+            seconds,
+            worker.convertible,
+            worker.sharing,
+            notices,
+            worker.precision,
+            worker.device,
+            device_problem,
+        )
+    )
     next_beat = 0.0
     scales, stalls = Scales(), Stalls()
     stopping: Stopping | None = None
@@ -216,6 +238,7 @@ class Scales:
         if now - self._last >= (IDLE_WEIGHING_S if rests else WEIGHING_S):
             if is_idle and not rests:
                 allocator.give_back()
+                graphics.release_cache(least=graphics.IDLE_CACHE_BYTES)
             self._has_rested = is_idle
             self.weight = weigh((os.getpid(), *worker.children))
             self._last, self._seen = now, state

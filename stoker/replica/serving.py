@@ -32,6 +32,8 @@ class Serving(Protocol):
     """Samples that may share a forward pass. None if this was not examined."""
     notices: Sequence[Notice]
     """Notices for the model's owner."""
+    device: str
+    """Device of the loaded weights, as torch names it. Empty if unknown."""
 
     @property
     def precision(self) -> ChosenPrecision | None:
@@ -124,7 +126,7 @@ def _stages(
     from stoker.replica.worker import TaskWorker
 
     engine, stages, adapters = on_passing_thread(lambda: _loaded(spec, progress))
-    return TaskWorker(
+    worker = TaskWorker(
         engine,
         stages,
         send,
@@ -133,6 +135,16 @@ def _stages(
         passes=passes,
         adapters=adapters,
     )
+    worker.device = _device_of(engine)
+    return worker
+
+
+def _device_of(engine: Engine) -> str:
+    """Returns the device of an engine's loaded weights. Engines of other packages may not say."""
+    for model in (getattr(engine, "model", None), getattr(engine, "pipe", None), engine):
+        if (device := getattr(model, "device", None)) is not None:
+            return str(device)
+    return ""
 
 
 def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Adapters | None"]:

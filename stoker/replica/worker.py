@@ -84,6 +84,7 @@ class TaskWorker:
         calibration.begin(engine.name)
         self.sharing: Sharing | None = stages.sharing
         self.notices: Sequence[Notice] = stages.notices
+        self.device = ""
         self.counters = Counters()
         self._requests: OpenRequests[RequestState] = OpenRequests()
         self._queue = BatchQueue(

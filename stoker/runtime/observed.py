@@ -52,6 +52,12 @@ class Reason(StrEnum):
     """As `ENGINE_SET_ASIDE`, but no other engine may replace it."""
     PRECISION_CHANGED = "precision_changed"
     """An answer contained NaN or infinity. The model computes in float32 from now on."""
+    PRELOAD_SKIPPED = "preload_skipped"
+    """The engine host did not import the model's code ahead of time, because forks could not use
+    CUDA after it.
+    """
+    DEVICE_UNUSABLE = "device_unusable"
+    """The driver lists a GPU, but torch cannot use it. The model runs on the CPU."""
     INSUFFICIENT_MEMORY = "insufficient_memory"
     OUT_OF_MEMORY = "out_of_memory"
     MEMORY_EXCEEDED = "memory_exceeded"
@@ -60,6 +66,19 @@ class Reason(StrEnum):
     """Replicas on a GPU run with an exception from the sandbox, without which CUDA does not
     start.
     """
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceClaim:
+    """Memory that one replica has claimed of one GPU."""
+
+    index: int
+    """Index N in the `device` setting `cuda:N`."""
+    uuid: str
+    name: str
+    held_bytes: int
+    used_bytes: int | None = None
+    """Measured bytes, with CUDA's context. None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +101,18 @@ class ReplicaStats:
     """Engine that runs the model now. Empty before the model is loaded."""
     cache_usage: float | None = None
     """Fraction of a language model's key-value cache that requests hold."""
+    device: str = ""
+    """Device of the loaded weights: `cpu`, or `cuda:N` by the machine's numbers, separated by
+    commas if there are several. Empty if unknown.
+    """
+    device_name: str = ""
+    """Name of the GPU. Empty on the CPU."""
+    device_bytes: int | None = None
+    """Measured bytes that the replica holds of the GPU with the largest use. None if unknown."""
+    device_held_bytes: int = 0
+    """Bytes that the replica has claimed of its GPUs together."""
+    device_problem: str = ""
+    """Reason that the model runs on the CPU although a GPU was claimed. Empty if none."""
     is_settled: bool = True
     """True if the replica has reached its full speed, with no measurements left for idle times."""
     recorded_passes: int | None = None
@@ -133,6 +164,14 @@ class DeviceStats:
     """
     held_bytes: int
     """Bytes that replicas have claimed."""
+    uuid: str = ""
+    """UUID of the GPU or of its MIG instance, as in `CUDA_VISIBLE_DEVICES`."""
+    used_bytes: int | None = None
+    """Bytes in use by all processes, as the driver reports them. None if unknown."""
+    other_bytes: int = 0
+    """Bytes held by processes that are not replicas of this server. The budget is smaller by
+    them.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +196,8 @@ class MachineStats:
     """Waiting replicas, in order."""
     devices: Sequence[DeviceStats] = ()
     """GPUs. Empty if the machine has none, or they are not counted."""
+    device_problem: str = ""
+    """Reason that the driver's GPUs are unknown, in words. Empty if they are known."""
     sandbox_openings: Sequence[str] = ()
     """Exceptions from the sandbox of replicas on a GPU, in words. Empty if none are known."""
 

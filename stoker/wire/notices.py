@@ -33,10 +33,11 @@ def unserved(name: str, value: Any, why: str, file: str) -> Notice:
 
 def bounded(notices: Iterable[Notice]) -> list[Notice]:
     """Returns the notices without duplicates, within the limits, as text that can be encoded."""
-    unique = dict.fromkeys(Notice(_cut(item.code, 64), _cut(item.message)) for item in notices)
+    unique = dict.fromkeys(Notice(cut(item.code, 64), cut(item.message)) for item in notices)
     return list(unique)[:MOST_NOTICES]
 
 
-def _cut(text: str, most: int = MOST_NOTICE_CHARS) -> str:
+def cut(text: str, most: int = MOST_NOTICE_CHARS) -> str:
+    """Returns a text of a replica, shortened to a length, that can be encoded and stored."""
     clean = text.encode("utf-8", "replace").decode().replace("\0", "")
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"

@@ -280,6 +280,12 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """Notices for the model's owner."""
     precision: ChosenPrecision | None = None
     """Precision of an `auto` dtype, if one was chosen."""
+    device: str = ""
+    """Device of the loaded weights, as torch names it in the replica. Empty if unknown."""
+    device_problem: str = ""
+    """Reason that the model runs on the CPU although a GPU was claimed for it. Empty if it does
+    not.
+    """
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):

@@ -55,6 +55,73 @@ def test_nobody_knows_where_there_is_no_claim_or_another_process_has_it() -> Non
     assert graphics.held(spec("GPU-1", environment)) is None
 
 
+def test_a_build_for_cpus_has_no_cache_to_release() -> None:
+    graphics.release_cache()
+    graphics.release_cache(least=graphics.IDLE_CACHE_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("unused", "reserved", "is_released"),
+    [(100 << 20, 110 << 20, False), (300 << 20, 4 << 30, False), (1 << 30, 3 << 30, True)],
+)
+def test_a_large_unused_cache_is_released(
+    monkeypatch: pytest.MonkeyPatch, unused: int, reserved: int, is_released: bool
+) -> None:
+    released: list[bool] = []
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _place: reserved)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _place: reserved - unused)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: released.append(True))
+    graphics.release_cache(least=graphics.IDLE_CACHE_BYTES)
+    assert bool(released) is is_released
+    graphics.release_cache()
+    assert len(released) == 1 + is_released, "always after loading"
+
+
+class TestProblem:
+    @pytest.fixture(autouse=True)
+    def _cuda_build(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.version, "cuda", "13.0")
+
+    @pytest.mark.parametrize(
+        ("reason", "shown"),
+        [
+            (
+                "The NVIDIA driver on your system is too old (found version 11040).\nUpdate",
+                "too old",
+            ),
+            ("Unexpected error from cudaGetDeviceCount(). Error 304: OS call failed", "Error 304"),
+        ],
+    )
+    def test_is_the_reason_of_torch(
+        self, monkeypatch: pytest.MonkeyPatch, reason: str, shown: str
+    ) -> None:
+        def fail(*_arguments: object, **_options: object) -> None:
+            raise RuntimeError(reason)
+
+        monkeypatch.setattr(torch, "empty", fail)
+        problem = graphics.problem(spec("GPU-1"))
+        assert shown in problem and "stoker doctor --gpu" in problem
+        assert "Update" not in problem, "only the first line"
+        refusal = graphics.refusal(problem)
+        assert refusal.lasting and shown in refusal.message
+
+    def test_a_full_card_is_no_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_arguments: object, **_options: object) -> None:
+            raise RuntimeError("CUDA error: out of memory")
+
+        monkeypatch.setattr(torch, "empty", fail)
+        assert graphics.problem(spec("GPU-1")) == ""
+
+    def test_nothing_is_checked_without_a_claim(self) -> None:
+        environment = OwnEnvironment(python="/p", cache_dir="/c", gpu_share=0.5)
+        assert graphics.problem(spec("")) == ""
+        assert graphics.problem(spec(None)) == ""
+        assert graphics.problem(spec("GPU-1", environment)) == ""
+
+
 def test_torch_is_not_imported_for_it() -> None:
     """The engine host has already imported torch. A replica of another engine may not need it."""
     program = (

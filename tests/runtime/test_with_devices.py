@@ -17,6 +17,7 @@ import transformers
 import stoker.demo
 from tests.cli.support import Cli
 from tests.support.deploying import deploy, deployment
+from tests.support.scraping import scrape
 from tests.support.server import Server, running
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +61,9 @@ def test_they_are_counted_and_shown(server: Server, client: httpx.Client):
             "total_bytes": total * MIB,
             "budget_bytes": int(total * MIB * 0.9),
             "held_bytes": 0,
+            "uuid": f"GPU-{index:08}",
+            "used_bytes": None,
+            "other_bytes": 0,
         }
         for index, total in ((0, 1024), (1, 4096))
     ]
@@ -105,3 +109,17 @@ def test_a_hot_one_that_fits_no_device_is_refused(client: httpx.Client):
     answer = client.patch(f"/v1/deployments/{made['id']}", json=body)
     assert answer.status_code == 503, answer.text
     assert "of the memory of GPU 0 and cannot fit" in answer.json()["error"]["message"]
+
+
+def test_metrics_have_each_device(server: Server):
+    with server.client(server.operator_key) as operator:
+        families = scrape(operator).families
+    total = families["stoker_device_memory_total_bytes"].samples
+    assert [(sample.labels["device"], sample.value) for sample in total] == [
+        ("cuda:0", 1024 * MIB),
+        ("cuda:1", 4096 * MIB),
+    ]
+    assert total[0].labels["uuid"] == "GPU-00000000"
+    assert total[0].labels["name"] == "Tester 100"
+    for measure in ("budget", "held", "other"):
+        assert len(families[f"stoker_device_memory_{measure}_bytes"].samples) == 2

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from stoker.base.config import MIB, Settings
 from stoker.runtime.interface import ModelLocator
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
-from stoker.runtime.local.memory.devices import Device
+from stoker.runtime.local.memory.devices import Device, ProcessBytes
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.specification import DeploymentSpec
 
@@ -21,9 +21,15 @@ class Table:
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self.there = list(devices)
+        self.holding: dict[int, dict[str, int]] = {}
+
+    problem = ""
 
     def table(self) -> Sequence[Device]:
         return list(self.there)
+
+    def processes(self) -> ProcessBytes:
+        return self.holding
 
 
 def with_two_devices(

@@ -79,12 +79,14 @@ export interface DeploymentStats {
 }
 
 /** A graphics device. */
-interface Device {
+export interface Device {
   index: number;
   name: string;
   total_bytes: number;
   budget_bytes: number;
   held_bytes: number;
+  used_bytes: number | null;
+  other_bytes: number;
 }
 
 export interface Stats {
@@ -121,6 +123,7 @@ export interface Machine {
   processor: string;
   memory: { total_bytes: number; budget_bytes: number; held_bytes: number; used_bytes: number; reserved_bytes: number };
   devices: Device[];
+  device_problem: string;
   engines: { engine: string; available: boolean; detail: string }[];
   replicas: {
     deployment_id: string;
@@ -129,6 +132,9 @@ export interface Machine {
     status: string;
     engine: string;
     memory_bytes: number | null;
+    device: string;
+    device_bytes: number | null;
+    device_held_bytes: number;
     started_at: string | null;
   }[];
   waiting: Waiting[];

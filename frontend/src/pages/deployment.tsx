@@ -162,11 +162,16 @@ function Head({ deployment }: { deployment: Deployment }) {
 function Facts({ deployment }: { deployment: Deployment }) {
   const engines = [...new Set(deployment.workers.map((one) => one.engine).filter(Boolean))];
   const held = deployment.workers.reduce((sum, one) => sum + (one.memory_bytes ?? 0), 0);
+  const devices = [...new Set(deployment.workers.map((one) => one.device).filter(Boolean))];
+  const onDevice = deployment.workers.reduce((sum, one) => sum + one.device_held_bytes, 0);
   const facts: [string, string][] = [
     ["Readiness", deployment.readiness],
     ["Engine", engines.join(", ") || `${deployment.engine} (when loaded)`],
     ["Precision", deployment.dtype],
     ["Replicas", `${deployment.workers.length} (${deployment.replicas.min} to ${deployment.replicas.max})`],
+    ["Device", devices.join(", ") || `${deployment.device} (when loaded)`],
+    ...(onDevice ? [["GPU memory claimed", bytes(onDevice)] as [string, string]] : []),
+    ...(deployment.device_problem ? [["No GPU", deployment.device_problem] as [string, string]] : []),
     ["Memory in use", bytes(held)],
     ["Memory per replica", `${bytes(deployment.memory.bytes)}${deployment.memory.is_measured ? "" : " (estimated)"}`],
   ];

@@ -6,7 +6,7 @@ import { session } from "../api/session";
 import type { Machine as Found } from "../api/types";
 import { ago, bytes, plain } from "../lib/format";
 import { useEvery, useLoaded } from "../ui/hooks";
-import { MemoryWords, Waiting } from "../ui/memory";
+import { deviceWords, MemoryWords, Waiting } from "../ui/memory";
 import { Card, Empty, ErrorNote, PageHead, Share, Skeleton } from "../ui/parts";
 import { Status } from "../ui/status";
 
@@ -30,6 +30,19 @@ export default function Machine() {
             </p>
             {found.waiting.length > 0 && <Waiting waiting={found.waiting} />}
           </Card>
+          {(found.devices.length > 0 || found.device_problem) && (
+            <Card title="GPUs">
+              <ul class="events">
+                {found.devices.map((one) => (
+                  <li key={one.index}>
+                    <strong>cuda:{one.index}</strong>
+                    <span class="grow note">{plain(deviceWords(one), 300)}</span>
+                  </li>
+                ))}
+                {found.device_problem && <li class="bad-text">{plain(found.device_problem, 300)}</li>}
+              </ul>
+            </Card>
+          )}
           <Card title="Engines">
             <ul class="events">
               {found.engines.map((one) => (
@@ -55,8 +68,12 @@ export default function Machine() {
                       {session.value?.scope === "operator" && <th scope="col">Account</th>}
                       <th scope="col">Status</th>
                       <th scope="col">Engine</th>
+                      <th scope="col">Device</th>
                       <th scope="col" class="number">
                         Memory
+                      </th>
+                      <th scope="col" class="number">
+                        GPU memory
                       </th>
                       <th scope="col">Started</th>
                     </tr>
@@ -74,7 +91,9 @@ export default function Machine() {
                           <Status value={one.status} />
                         </td>
                         <td>{plain(one.engine || "–", 40)}</td>
+                        <td>{plain(one.device || "–", 40)}</td>
                         <td class="number">{bytes(one.memory_bytes)}</td>
+                        <td class="number">{bytes(one.device_bytes)}</td>
                         <td>{ago(one.started_at)}</td>
                       </tr>
                     ))}

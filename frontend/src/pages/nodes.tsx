@@ -6,7 +6,7 @@ import type { Lease, Node, NodeReplica } from "../api/types";
 import { ago, bytes, plain } from "../lib/format";
 import { lookForNodes } from "../state/nodes";
 import { useEvery, useLoaded } from "../ui/hooks";
-import { MemoryWords, Waiting } from "../ui/memory";
+import { deviceWords, MemoryWords, Waiting } from "../ui/memory";
 import { Card, Empty, ErrorNote, Name, PageHead, Share, Skeleton } from "../ui/parts";
 import { Status } from "../ui/status";
 import { Table } from "../ui/table";
@@ -69,11 +69,7 @@ function One({ node }: { node: Node }) {
       <dl class="facts">
         <Fact name="Processor" value={`${node.processor || "–"}, ${node.cores} cores`} />
         {node.devices.map((one) => (
-          <Fact
-            key={one.index}
-            name={`GPU ${one.index}`}
-            value={`${one.name}, ${bytes(one.held_bytes)} of ${bytes(one.budget_bytes)} claimed`}
-          />
+          <Fact key={one.index} name={`GPU ${one.index}`} value={deviceWords(one)} />
         ))}
         <Fact name="Stoker" value={node.version} />
         <Fact name="Python" value={node.python} />
@@ -92,7 +88,9 @@ function One({ node }: { node: Node }) {
             { name: "Model", cell: (row) => <Leased lease={row.lease} /> },
             { name: "Replica", cell: ({ replica }) => (replica ? <Status value={replica.status} /> : "none") },
             { name: "Engine", cell: ({ replica }) => plain(replica?.engine || "–", 40) },
+            { name: "Device", cell: ({ replica }) => plain(replica?.device || "–", 40) },
             { name: "Memory", isNumber: true, cell: ({ replica }) => bytes(replica?.memory_bytes) },
+            { name: "GPU memory", isNumber: true, cell: ({ replica }) => bytes(replica?.device_bytes) },
             { name: "In-flight calls", isNumber: true, cell: ({ replica }) => replica?.outstanding ?? "–" },
             { name: "Started", cell: ({ replica }) => (replica ? ago(replica.started_at) : "–") },
             { name: "Process ID", isNumber: true, cell: ({ replica }) => replica?.pid ?? "–" },

@@ -2,7 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 import { page } from "../api/base";
-import type { Machine, Waiting as WaitingOne } from "../api/types";
+import type { Device, Machine, Waiting as WaitingOne } from "../api/types";
 import { bytes, plain } from "../lib/format";
 import { store } from "../state/store";
 import { Name } from "./parts";
@@ -81,6 +81,14 @@ export function MemoryWords({ memory }: { memory: Machine["memory"] }) {
       {bytes(memory.reserved_bytes)} reserved for hot models. The machine has {bytes(memory.total_bytes)}.
     </>
   );
+}
+
+/** Memory of a GPU in words. */
+export function deviceWords(one: Device): string {
+  const used = one.used_bytes === null ? "" : `, ${bytes(one.used_bytes)} in use`;
+  const other = one.other_bytes ? `, ${bytes(one.other_bytes)} by other processes` : "";
+  const claimed = one.budget_bytes ? `${bytes(one.held_bytes)} of ${bytes(one.budget_bytes)} claimed` : "not found";
+  return `${one.name}, ${claimed}${used}${other}`;
 }
 
 export function Waiting({ waiting }: { waiting: readonly WaitingOne[] }) {

@@ -5,14 +5,14 @@ group `stoker.engines`; see docs/guide/plugins.md. The gateway and the command l
 module, so it imports nothing heavy: records name their classes by dotted names.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import Any
 
 from pydantic import Field
 
 from stoker.base import plugins
-from stoker.base.extras import install_command
+from stoker.base.extras import install_command, install_package_command
 from stoker.base.plugins import PluginError
 from stoker.base.strict_json import Strict
 from stoker.models.engines.record import (
@@ -50,6 +50,10 @@ class SchedulingOptions(Strict):
     )
 
 
+def _of_server(name: str, title: str) -> Needs:
+    return Needs(module=name, title=title, install=install_package_command(name))
+
+
 _NNCF = Needs(module="nncf", title="NNCF", install=install_command("compression"))
 
 OURS = (
@@ -63,6 +67,7 @@ OURS = (
             ModelKind.VISION: ("float32",),
         },
         devices=("cpu",),
+        is_torch=True,
         converts=True,
         options=Options(
             model=OpenVinoOptions,
@@ -77,6 +82,7 @@ OURS = (
         ),
         generation=SchedulingOptions,
         dtype_needs={INT8: _NNCF},
+        package=_of_server("openvino", "OpenVINO"),
         for_stages="stoker.models.engines.openvino:OpenVinoEngine.of",
         for_language="stoker.models.llm.loading:ScheduledEngine",
     ),
@@ -88,6 +94,7 @@ OURS = (
             (ModelKind.PASSES, ModelKind.LOOPS, ModelKind.TEXT, ModelKind.VISION),
             TORCH_DTYPES,
         ),
+        is_torch=True,
         generation=SchedulingOptions,
         for_stages="stoker.models.engines.torch:TorchEngine.of",
         for_language="stoker.models.llm.loading:ScheduledEngine",
@@ -113,6 +120,8 @@ OURS = (
         title="diffusers",
         meaning="`diffusers`: images and video, which no other engine runs.",
         serves={ModelKind.DRAWING: TORCH_DTYPES},
+        is_torch=True,
+        package=_of_server("diffusers", "diffusers"),
         for_stages="stoker.models.engines.diffusers:DiffusersEngine.of",
     ),
 )
@@ -158,8 +167,16 @@ class UnknownEngineError(LookupError):
 
 
 def serving(pipeline: str, kind: ModelKind) -> Sequence[str]:
-    """Returns the engines that can run a pipeline's models of a kind, the preferred one first."""
-    return [record.name for record in ENGINES.values() if record.runs(pipeline, kind)]
+    """Returns the installed engines that can run a pipeline's models of a kind, the preferred one
+    first. Engines with a separate environment are listed even if that is missing.
+    """
+    records = [record for record in ENGINES.values() if record.runs(pipeline, kind)]
+    return [record.name for record in records if not record.is_missing]
+
+
+def served_dtypes(pipeline: str, kind: ModelKind) -> Collection[str]:
+    """Returns the `dtype`s that the installed engines support for a pipeline's models."""
+    return {dtype for name in serving(pipeline, kind) for dtype in ENGINES[name].serves[kind]}
 
 
 def chosen(engine: str, pipeline: str, kind: ModelKind) -> EngineRecord:
@@ -168,7 +185,7 @@ def chosen(engine: str, pipeline: str, kind: ModelKind) -> EngineRecord:
     Raises `UnknownEngineError`.
     """
     name = engine if engine != AUTO else next(iter(serving(pipeline, kind)), AUTO)
-    if name not in ENGINES:
+    if name not in ENGINES or ENGINES[name].is_missing:
         message = f"No engine here serves '{pipeline}'" if name == AUTO else missing(name, pipeline)
         raise UnknownEngineError(message)
     return ENGINES[name]
@@ -178,12 +195,26 @@ def missing(engine: str, pipeline: str) -> str:
     """Returns the message for a deployment with an engine that is removed or does not serve it
     now.
     """
+    record = ENGINES.get(engine)
+    if record and record.package and record.is_missing:
+        return not_installed(record.name, record.package)
     return f"This server no longer has an engine '{engine}' that serves '{pipeline}'."
+
+
+def not_installed(engine: str, package: Needs) -> str:
+    """Returns the message for a request for an engine without its package."""
+    return (
+        f"The engine '{engine}' is not installed on this server: its operator can run "
+        f"{package.install} and restart the server."
+    )
 
 
 def may_convert(engine: str) -> bool:
     """True if a deployment with this `engine` continues with its model once it is converted."""
-    return engine == AUTO or is_conversion(engine)
+    return any(
+        record.converts and not record.is_missing and engine in (AUTO, record.name)
+        for record in ENGINES.values()
+    )
 
 
 def is_conversion(engine: str) -> bool:

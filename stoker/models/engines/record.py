@@ -5,6 +5,8 @@ Other packages create such records, too, so this module imports nothing that sea
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -25,14 +27,25 @@ INT8 = "int8"
 """The `dtype` for weights and activations in eight bits. Only conversions support it."""
 
 
+@cache
+def _is_importable(module: str) -> bool:
+    return find_spec(module) is not None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Package that some of an engine's options or types need, in the server's own environment."""
+    """Package that an engine, or some of its options or types, needs in the server's own
+    environment.
+    """
 
     module: str
     title: str
     install: str
     """Command that installs the package."""
+
+    @property
+    def is_installed(self) -> bool:
+        return _is_importable(self.module)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +113,10 @@ class EngineRecord:
     purpose: str = ""
     """Purpose, as in "generates text", for the error if it is requested for something else."""
     devices: Sequence[Device] = ("cpu", "cuda")
+    is_torch: bool = False
+    """True if it computes with torch in the replica's process. The replica then checks first that
+    torch can use its GPU.
+    """
     converts: bool = False
     """True if it runs converted models. Until the conversion, and under `auto`, torch runs them."""
     options: Options | None = None
@@ -109,6 +126,8 @@ class EngineRecord:
     """
     dtype_needs: Mapping[str, Needs] = field(default_factory=dict[str, Needs])
     """Maps a `dtype` to the package that it needs."""
+    package: Needs | None = None
+    """Package of the engine in the server's environment. None if the server always has it."""
     environment: OwnPython | None = None
     """Separate Python environment. None means the server's own."""
     devices_option: str = ""
@@ -127,6 +146,11 @@ class EngineRecord:
     """Modules that are imported once, before replicas are forked. They must not start threads."""
     probe: str = ""
     """Program that prints the version of its library, or fails. `stoker doctor` runs it."""
+
+    @property
+    def is_missing(self) -> bool:
+        """True if the engine's package is not in the server's environment."""
+        return self.package is not None and not self.package.is_installed
 
     def runs(self, pipeline: str, kind: ModelKind) -> bool:
         return kind in self.serves and (not self.pipelines or pipeline in self.pipelines)

@@ -4,6 +4,7 @@ converted.
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -38,6 +39,9 @@ class ScheduledEngine:
         self.vocabulary = self._runner.vocabulary
         self.sharing = self._runner.sharing
         self.adapters = self._runner.adapters
+        model: Any = getattr(self._runner, "model", None)
+        self.device = "cpu" if model is None else str(model.device)
+        """Device of the weights. Conversions run on the CPU."""
 
     @property
     def convertible(self) -> bool:

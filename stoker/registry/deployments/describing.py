@@ -39,6 +39,9 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
         memory=schemas.Memory(
             bytes=row.memory_bytes or stats.memory_bytes, is_measured=row.is_measured
         ),
+        device_problem=next(
+            (worker.device_problem for worker in stats.replicas if worker.device_problem), ""
+        ),
         notices=[schemas.Notice.model_validate(notice) for notice in row.notices],
         workers=[schemas.Worker.model_validate(worker) for worker in stats.replicas],
         created_at=row.created_at,

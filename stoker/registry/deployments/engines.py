@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from stoker.base.config import Settings
 from stoker.base.errors import InvalidRequestError
 from stoker.models.engines import environments
-from stoker.models.engines.catalogue import ENGINES
+from stoker.models.engines.catalogue import ENGINES, not_installed, served_dtypes
 from stoker.models.engines.record import AUTO, DTYPES, INT8, TF32, EngineRecord, Needs, Options
 from stoker.models.stages.kinds import LANGUAGE, ModelKind
 from stoker.models.tasks.registry import SERVED, Pipeline, engines
@@ -24,6 +24,7 @@ def check(settings: Settings, row: Deployment) -> None:
             f"This server no longer serves '{row.pipeline}'.", param="pipeline"
         )
     served = engines(row.pipeline)
+    _check_installed(pipeline, row)
     _check_served(pipeline, row)
     if row.engine != AUTO:
         record = ENGINES.get(row.engine)
@@ -41,6 +42,23 @@ def check(settings: Settings, row: Deployment) -> None:
         for option in record.generation.model_fields if record.generation else ():
             if row.config.get(option) is not None:
                 _check_generation(option, pipeline, row)
+
+
+def _check_installed(pipeline: Pipeline, row: Deployment) -> None:
+    """Raises `InvalidRequestError` if the row needs an engine whose package is not installed."""
+    served = served_dtypes(row.pipeline, pipeline.kind)
+    for record in ENGINES.values():
+        if record.package is None or not record.is_missing:
+            continue
+        if not record.runs(row.pipeline, pipeline.kind):
+            continue
+        params = {
+            "engine": record.name == row.engine or not served,
+            "dtype": row.dtype not in (AUTO, *served) and row.dtype in record.serves[pipeline.kind],
+            **{f"config.{option}": True for option in _given(record, row)},
+        }
+        if param := next((name for name, is_needed in params.items() if is_needed), None):
+            raise InvalidRequestError(not_installed(record.name, record.package), param=param)
 
 
 def _check_served(pipeline: Pipeline, row: Deployment) -> None:

@@ -225,6 +225,15 @@ class Worker(ResponseModel):
     cache_usage: float | None = Field(
         description="Share of the KV cache in use, 0 to 1. Null if the model has no KV cache."
     )
+    device: str = Field(
+        description="Device of the loaded weights: `cpu`, or `cuda:N` by the machine's numbers. "
+        "Empty before the model is loaded, or if unknown."
+    )
+    device_name: str = Field(description="Name of the GPU. Empty on the CPU.")
+    device_bytes: int | None = Field(
+        description="Measured GPU memory, of the GPU with the largest use. Null if unknown."
+    )
+    device_held_bytes: int = Field(description="GPU memory that the replica claims.")
     recorded_passes: int | None = Field(
         description="Number of recorded passes (CUDA graphs), which take less time. Null if "
         "passes are not recorded on the model's device."
@@ -288,6 +297,10 @@ class Deployment(ResponseModel):
     reason: Reason
     message: str
     memory: Memory
+    device_problem: str = Field(
+        description="Reason that the model runs on the CPU although the driver lists a GPU. Empty "
+        "if it does not."
+    )
     notices: list[Notice] = Field(
         description=(
             "Notices from the live version's last load, such as fields of the model's "

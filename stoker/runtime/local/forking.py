@@ -1,5 +1,6 @@
 """Starts replicas on this machine: claims memory, then forks a process with its resources."""
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from stoker.models.engines import catalogue, environments
 from stoker.models.engines.record import AUTO
 from stoker.models.llm.engines.memory import most_cache_bytes
 from stoker.models.tasks.registry import GENERATING, SERVED, engines
+from stoker.runtime.graphics import graphics_of, needs_device
 from stoker.runtime.interface import LoadError, ModelLocator
 from stoker.runtime.local.conversions.conversions import Conversions
 from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
-from stoker.runtime.local.memory.devices import visible
+from stoker.runtime.local.memory.device_watch import DeviceWatch
+from stoker.runtime.local.memory.device_weights import read_weights
+from stoker.runtime.local.memory.devices import Device, visible
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator, ReplicaEndedError
 from stoker.runtime.local.memory.replica_table import Resident
@@ -26,6 +30,7 @@ from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
+from stoker.runtime.observed import DeviceClaim
 from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
 from stoker.runtime.pool.launcher import SleepError
 from stoker.runtime.pool.registry import PoolRegistry
@@ -66,6 +71,7 @@ class ForkingLauncher:
         findings: Measurements,
         device_sizing: DeviceSizing,
         gpu_sandbox: GpuSandbox,
+        device_watch: DeviceWatch,
         logs: LogFiles,
         checkpoints: Checkpoints,
         threads: int,
@@ -91,6 +97,7 @@ class ForkingLauncher:
         self._device_sizing = device_sizing
         self._checkpoints = checkpoints
         self._gpu_sandbox = gpu_sandbox
+        self._device_watch = device_watch
 
     def forget(self, source: str) -> None:
         """Deletes the measurements of a model that no deployment uses any more."""
@@ -178,6 +185,7 @@ class ForkingLauncher:
     ) -> ReplicaHandle:
         folder = await self._folders.folder(spec)
         _check_served(spec)
+        await self._weigh(spec, folder, replica_id)
         device, visible_devices = self._device(spec, replica_id)
         openings = await self._gpu_sandbox.openings() if device != "cpu" else ()
         environment = self._environment(spec, device, replica_id)
@@ -192,6 +200,7 @@ class ForkingLauncher:
             spec, budget_key, sharing_key, uses_devices=bool(visible_devices)
         )
         replica = await self._processes.connect(replica_id, generation, callbacks)
+        replica.explain_device(self._why_no_device(spec, device))
         pool = self._pools.get(spec.id)
         if pool is None:
             replica.close()
@@ -244,6 +253,19 @@ class ForkingLauncher:
     def kill(self, replica_id: str) -> None:
         self._processes.kill(replica_id)
 
+    def devices(self, replica_id: str) -> Sequence[DeviceClaim]:
+        resident = self._processes.residents.get(replica_id)
+        return [
+            DeviceClaim(
+                index=device.index,
+                uuid=device.uuid,
+                name=device.name,
+                held_bytes=held_bytes,
+                used_bytes=self._used_bytes(resident, device) if resident else None,
+            )
+            for device, held_bytes in self._memory.devices_of(replica_id)
+        ]
+
     def pid(self, replica_id: str) -> int | None:
         return self._processes.pid(replica_id)
 
@@ -289,11 +311,45 @@ class ForkingLauncher:
     def _device(self, spec: DeploymentSpec, replica_id: str) -> tuple[str, str | None]:
         """Returns the device that a replica runs on and the devices that it can see."""
         if not self._memory.devices:
+            if why := self._device_watch.problem:
+                if needs_device(spec):
+                    raise LoadError(f"the model requires a GPU, but {why}")
+                return "cpu", ""
             return spec.device, None
         claimed = [device for device, _ in self._memory.devices_of(replica_id)]
         # A replica only uses devices that it has claimed. The first device that it sees is `cuda`.
         device = spec.device.partition(":")[0] if claimed else "cpu"
         return device, visible(claimed)
+
+    def _used_bytes(self, resident: Resident, device: Device) -> int | None:
+        """Returns the measured bytes of a replica on its device, with CUDA's context."""
+        if not (reserved := resident.replica.vitals.device_bytes):
+            return None
+        context = resident.device_context
+        return reserved + (
+            self._device_sizing.context_bytes(device.kind) if context is None else context
+        )
+
+    async def _weigh(self, spec: DeploymentSpec, folder: Path, replica_id: str) -> None:
+        """Corrects the first claim of a model on GPUs by the size of its weights."""
+        sizing = self._device_sizing
+        if not self._memory.devices_of(replica_id) or sizing.has_weights(spec.source):
+            return
+        if weights := await asyncio.to_thread(read_weights, folder):
+            sizing.keep_weights(spec.source, weights)
+            need = sizing.wanted(spec)
+            if need and need.share is None:
+                self._memory.resize_devices(replica_id, need.size)
+
+    def _why_no_device(self, spec: DeploymentSpec, device: str) -> str:
+        """Returns why a replica that may use a GPU runs on the CPU, in words. Empty if it does not,
+        or if this machine has no GPU.
+        """
+        if device != "cpu" or (graphics := graphics_of(spec)) is None:
+            return ""
+        if not self._memory.devices:
+            return self._device_watch.problem if graphics.is_optional else ""
+        return self._memory.why_no_device(_need(spec), self._device_sizing.wanted(spec))
 
     def _environment(
         self, spec: DeploymentSpec, device: str, replica_id: str
@@ -357,3 +413,9 @@ def _check_served(spec: DeploymentSpec) -> None:
         )
     if spec.engine not in (AUTO, *engines(spec.pipeline)):
         raise LoadError(catalogue.missing(spec.engine, spec.pipeline), lasting=True)
+    dtypes = catalogue.served_dtypes(spec.pipeline, SERVED[spec.pipeline].kind)
+    if spec.dtype not in (AUTO, *dtypes):
+        raise LoadError(
+            f"No engine on this server computes in '{spec.dtype}'. Set 'dtype' to 'auto'.",
+            lasting=True,
+        )

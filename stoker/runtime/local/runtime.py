@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from stoker.base.config import Settings
@@ -16,7 +17,9 @@ from stoker.runtime.local.conversions.conversions import Conversions
 from stoker.runtime.local.conversions.preparations import Preparations
 from stoker.runtime.local.forking import ForkingLauncher
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
-from stoker.runtime.local.memory.devices import Device, Devices, DriverDevices
+from stoker.runtime.local.memory.device_watch import DeviceWatch
+from stoker.runtime.local.memory.device_weights import read_weights
+from stoker.runtime.local.memory.devices import Devices, DriverDevices
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
@@ -34,7 +37,6 @@ from stoker.runtime.machine_memory import budget_bytes, machine_bytes
 from stoker.runtime.metering import Meter
 from stoker.runtime.observed import (
     DeploymentStats,
-    DeviceStats,
     MachineStats,
     NodeStats,
     Reason,
@@ -46,14 +48,13 @@ from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.wire.generation_request import Generation
+from stoker.wire.host_messages import Preload
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 FINDINGS_S = 10.0
 """Seconds between two attempts to write measurements after a failed write."""
-DEVICES_S = 60.0
-"""Seconds between two checks of the GPUs."""
 
 
 class LocalRuntime:
@@ -85,25 +86,34 @@ class LocalRuntime:
         self._listeners, self._meter = Listeners(), Meter()
         self._logs = LogFiles(data_dir / "logs")
         self._pools, self._residents = PoolRegistry(), ReplicaTable()
-        self._devices = devices or DriverDevices()
+        devices = devices or DriverDevices()
+        table = devices.table()
         self._memory = MemoryAllocator(
             budget_bytes(settings.memory_budget_mib),
             self._residents,
             hot_share=settings.hot_memory_share,
-            devices=self._devices.table(),
+            devices=table,
             device_share=settings.gpu_memory_share,
         )
         self._findings = findings = Measurements(data_dir / "cache")
         self._findings_written_at = 0.0
         largest = max((book.total for book in self._memory.devices), default=0)
-        device_sizing = DeviceSizing(settings, findings, largest)
+        self._device_sizing = device_sizing = DeviceSizing(settings, findings, largest)
         self._sizing = Sizing(self._memory, device_sizing, self._meter, self._listeners)
-        self._host = EngineHost(self._logs.host, self._exited)
-        self._preparations = Preparations(folders, self._host, self._lacks_files)
+        self._host = EngineHost(self._logs.host, self._exited, on_skipped=self._preload_skipped)
+        self._preparations = Preparations(folders, self._host, self._lacks_files, self._weigh)
         cores = len(os.sched_getaffinity(0))
         threads = settings.replica_threads or cores
         self._cells = Sandboxes(settings)
         self._gpu_sandbox = GpuSandbox(settings, self._cells)
+        self._device_watch = DeviceWatch(
+            devices,
+            first=table,
+            memory=self._memory,
+            sizing=device_sizing,
+            residents=self._residents,
+            pid=self._host.pid,
+        )
         self._conversions = Conversions(
             folder=data_dir / "cache" / "openvino",
             log_path=self._logs.conversions,
@@ -138,6 +148,7 @@ class LocalRuntime:
             findings=findings,
             device_sizing=device_sizing,
             gpu_sandbox=self._gpu_sandbox,
+            device_watch=self._device_watch,
             logs=self._logs,
             checkpoints=self._checkpoints,
             threads=threads,
@@ -165,7 +176,7 @@ class LocalRuntime:
         self._spawn(self._watch_memory())
         self._spawn(self._watch_folders())
         if self._memory.devices:
-            self._spawn(self._watch_devices())
+            self._spawn(self._device_watch.run(self._reserve_again))
             if self._sleeps:
                 self._spawn(self._checkpoints.start())
         self._spawn(self._gpu_sandbox.prepare())
@@ -292,17 +303,8 @@ class LocalRuntime:
             ),
             reserved_bytes=self._memory.main.reserved,
             waiting=waiting,
-            devices=[
-                DeviceStats(
-                    index=book.device.index,
-                    name=book.device.name,
-                    total_bytes=book.device.total_bytes,
-                    budget_bytes=book.total,
-                    held_bytes=book.held,
-                )
-                for book in self._memory.devices
-                if book.device
-            ],
+            devices=self._memory.device_stats(),
+            device_problem=self._device_watch.problem,
             sandbox_openings=self._gpu_sandbox.in_words,
         )
 
@@ -369,18 +371,10 @@ class LocalRuntime:
                 log.exception("replicas' folders could not be checked; retrying")
             await asyncio.sleep(FOLDERS_S)
 
-    async def _watch_devices(self) -> None:
-        while True:
-            await asyncio.sleep(DEVICES_S)
-            table = await asyncio.to_thread(self._devices.table)
-            _attempt(lambda table=table: self._look_for_devices(table))
-
-    def _look_for_devices(self, table: Sequence[Device]) -> None:
-        # An empty answer is no evidence: the driver may be busy.
-        if table and self._memory.found(table):
-            log.warning("GPU set changed: %s", [device.name for device in table])
-            for pool in self._pools:
-                self._sizing.reserve(pool.spec, running=pool.running)
+    def _reserve_again(self) -> None:
+        """Reserves memory on other devices after some have disappeared."""
+        for pool in self._pools:
+            self._sizing.reserve(pool.spec, running=pool.running)
 
     def _offer(self, resident: Resident) -> None:
         replica, spec, pool = resident.replica, resident.spec, resident.pool
@@ -396,6 +390,24 @@ class LocalRuntime:
         long = self._logs.long(deployments)
         if long and (self._cutting is None or self._cutting.done()):
             self._cutting = self._spawn(self._logs.cut_all(long))
+
+    async def _weigh(self, spec: DeploymentSpec, folder: Path) -> None:
+        """Reads the size of a model's weights, if it may run on a GPU."""
+        if self._device_sizing.wanted(spec) and (
+            weights := await asyncio.to_thread(read_weights, folder)
+        ):
+            self._device_sizing.keep_weights(spec.source, weights)
+
+    def _preload_skipped(self, code: Preload, why: str) -> None:
+        """Adds an event to each deployment whose model needs code that was not preloaded."""
+        sources = self._preparations.skip(code)
+        message = (
+            f"The code of '{code.name}' is not imported ahead of time, because replicas could not "
+            f"use CUDA after it: {why.rstrip('.')}. Replicas import it themselves and start later."
+        )
+        for pool in self._pools:
+            if pool.spec.source in sources:
+                pool.add_event(Reason.PRELOAD_SKIPPED, message)
 
     def _lacks_files(self, source: str, problem: LoadError) -> None:
         """Reports a failed start for each deployment of a source with missing files."""

@@ -93,6 +93,9 @@ def machine_of(machines: Sequence[MachineStats]) -> MachineStats:
         reserved_bytes=sum(node_machine.reserved_bytes for node_machine in machines),
         waiting=[*chain.from_iterable(node_machine.waiting for node_machine in machines)],
         devices=[*chain.from_iterable(node_machine.devices for node_machine in machines)],
+        device_problem=" ".join(
+            node_machine.device_problem for node_machine in machines if node_machine.device_problem
+        ),
         sandbox_openings=sorted({text for node in machines for text in node.sandbox_openings}),
     )
 

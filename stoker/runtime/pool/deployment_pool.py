@@ -287,22 +287,35 @@ class DeploymentPool:
             memory_bytes=state.spec.memory_bytes,
             calls=self.calls,
             batches=sum((replica.vitals.batches for replica in replicas), self._ended),
-            replicas=[
-                ReplicaStats(
-                    id=replica.id,
-                    status=replica.status,
-                    pid=self._launcher.pid(replica.id),
-                    outstanding=replica.outstanding,
-                    memory_bytes=replica.vitals.memory_bytes,
-                    progress=replica.progress,
-                    engine=replica.vitals.engine,
-                    cache_usage=replica.vitals.cache_usage,
-                    is_settled=replica.vitals.is_settled,
-                    recorded_passes=replica.vitals.recorded.count,
-                    recording_problem=replica.vitals.recorded.problem,
-                )
-                for replica in replicas
-            ],
+            replicas=[self._replica_stats(replica) for replica in replicas],
+        )
+
+    def _replica_stats(self, replica: ReplicaHandle) -> ReplicaStats:
+        claims = () if replica.is_on_cpu else self._launcher.devices(replica.id)
+        vitals = replica.vitals
+        device = "" if replica.status is Status.ASLEEP else replica.device
+        if claims:
+            # The replica numbers only the devices that it sees.
+            device = ",".join(f"cuda:{claim.index}" for claim in claims)
+        return ReplicaStats(
+            id=replica.id,
+            status=replica.status,
+            pid=self._launcher.pid(replica.id),
+            outstanding=replica.outstanding,
+            memory_bytes=vitals.memory_bytes,
+            progress=replica.progress,
+            engine=vitals.engine,
+            cache_usage=vitals.cache_usage,
+            device=device,
+            device_name=", ".join(dict.fromkeys(claim.name for claim in claims)),
+            device_bytes=max(
+                (claim.used_bytes for claim in claims if claim.used_bytes is not None), default=None
+            ),
+            device_held_bytes=sum(claim.held_bytes for claim in claims),
+            device_problem=replica.device_problem,
+            is_settled=vitals.is_settled,
+            recorded_passes=vitals.recorded.count,
+            recording_problem=vitals.recorded.problem,
         )
 
 

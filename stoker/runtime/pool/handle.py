@@ -21,7 +21,7 @@ from stoker.runtime.pool.transport import Channel
 from stoker.runtime.pool.vitals import Vitals
 from stoker.runtime.pool.work_messages import message_of
 from stoker.wire.generation_request import Generation
-from stoker.wire.notices import PRECISION, Notice, bounded
+from stoker.wire.notices import PRECISION, Notice, bounded, cut
 from stoker.wire.protocol import (
     Adopt,
     Adopted,
@@ -52,6 +52,7 @@ _MOST_HEAD_BYTES = 4 << 20
 """Maximum bytes of a message without its content. Decoding it blocks the event loop."""
 _decode = msgspec.msgpack.Decoder(FromReplica).decode
 
+_MOST_DEVICE_CHARS = 32
 KEEP_ALIVE_S = 10.0
 """Seconds between keep-alives in a stream without other parts."""
 
@@ -113,6 +114,8 @@ class ReplicaHandle(Lifecycle):
         """Seconds to stop after the last pending call. None if the replica does not drain."""
         self._progress = 0.0
         self._notices: Sequence[Notice] = ()
+        self._device = ""
+        self._device_problem = ""
         self._convertible = False
         self._execution: Execution | None = None
         self._is_adopting = False
@@ -147,6 +150,24 @@ class ReplicaHandle(Lifecycle):
     def notices(self) -> Sequence[Notice]:
         """Notices about its model, reported after loading."""
         return self._notices
+
+    @property
+    def device(self) -> str:
+        """Device of the loaded weights, as torch names it in the replica. Empty if unknown."""
+        return self._device
+
+    @property
+    def is_on_cpu(self) -> bool:
+        return self._device == "cpu"
+
+    @property
+    def device_problem(self) -> str:
+        """Reason that the model runs on the CPU although a GPU was claimed. Empty if none."""
+        return self._device_problem
+
+    def explain_device(self, why: str) -> None:
+        """Records why the replica is started on the CPU although the machine has a GPU."""
+        self._device_problem = why
 
     async def wait_loaded(self) -> None:
         """Waits until the model is loaded. Raises `LoadError` if that failed or the replica has
@@ -396,6 +417,8 @@ class ReplicaHandle(Lifecycle):
         self._progress = 1.0
         self._convertible = loaded.convertible
         self._notices = bounded(loaded.notices)
+        self._device = cut(loaded.device, _MOST_DEVICE_CHARS)
+        self._device_problem = cut(loaded.device_problem) or self._device_problem
         self.vitals.progressed()
         # First, because the replica can serve regardless of the measurement.
         if not self._loaded.done():

@@ -1,8 +1,10 @@
 """Interface between a deployment's pool and the machine."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from stoker.runtime.observed import DeviceClaim
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import Execution
@@ -60,6 +62,12 @@ class Launcher(Protocol):
 
     def kill(self, replica_id: str) -> None:
         """Kills the replica's process, if it exists. Its end is reported like any other."""
+        ...
+
+    def devices(self, replica_id: str) -> Sequence[DeviceClaim]:
+        """Returns the GPU memory that a replica has claimed. Empty if none, or if it is not
+        counted.
+        """
         ...
 
     def pid(self, replica_id: str) -> int | None:

@@ -188,6 +188,9 @@ class Starts:
         self._pace.reset()
         state.listener.noticed(state.spec, replica.notices)
         state.notify(Reason.LOADED, "Ready.")
+        if why := replica.device_problem:
+            message = f"The model runs on the CPU, although the machine has a GPU: {why}"
+            state.add_event(Reason.DEVICE_UNUSABLE, message)
         self._draining.drain_older(replica.generation)
         if not state.running:
             self._draining.drain(replica, Reason.STOPPED_BY_USER)

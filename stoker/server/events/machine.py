@@ -7,7 +7,7 @@ from importlib import metadata
 from stoker.base import ids
 from stoker.base.config import Settings
 from stoker.models.engines import environments
-from stoker.models.engines.catalogue import ENGINES
+from stoker.models.engines.catalogue import ENGINES, not_installed
 from stoker.models.engines.record import EngineRecord
 from stoker.registry.deployments.directory import Directory
 from stoker.runtime.interface import Runtime
@@ -33,6 +33,7 @@ async def machine(
         processor=stats.processor,
         memory=memory(stats),
         devices=devices(stats),
+        device_problem=stats.device_problem,
         sandbox_openings=[*stats.sandbox_openings],
         # Reads files.
         engines=await asyncio.to_thread(_engines, settings),
@@ -59,6 +60,9 @@ def devices(found: MachineStats) -> list[schemas.MachineDevice]:
             total_bytes=device.total_bytes,
             budget_bytes=device.budget_bytes,
             held_bytes=device.held_bytes,
+            uuid=device.uuid,
+            used_bytes=device.used_bytes,
+            other_bytes=device.other_bytes,
         )
         for device in found.devices
     ]
@@ -100,6 +104,9 @@ async def _replicas(
                         status=replica.status,
                         engine=replica.engine,
                         memory_bytes=replica.memory_bytes,
+                        device=replica.device,
+                        device_bytes=replica.device_bytes,
+                        device_held_bytes=replica.device_held_bytes,
                         started_at=datetime.fromtimestamp(made_at, UTC) if made_at else None,
                     )
                 )
@@ -111,12 +118,14 @@ def _engines(settings: Settings) -> list[schemas.Engine]:
 
 
 def _engine(settings: Settings, record: EngineRecord) -> schemas.Engine:
+    if record.package and record.is_missing:
+        detail = not_installed(record.name, record.package)
+        return schemas.Engine(engine=record.name, available=False, detail=detail)
     if record.environment is None:
         try:
             version = metadata.version(record.name)
         except metadata.PackageNotFoundError:
-            # The engine's package has a different name. It is installed, because otherwise this
-            # record would not exist.
+            # The engine's package has a different name.
             version = ""
         return schemas.Engine(engine=record.name, available=True, detail=version)
     environment = environments.installed(settings, record.name)

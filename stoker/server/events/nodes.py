@@ -62,5 +62,8 @@ def _replica(replica: ReplicaStats) -> schemas.NodeReplica:
         pid=replica.pid,
         outstanding=replica.outstanding,
         memory_bytes=replica.memory_bytes,
+        device=replica.device,
+        device_bytes=replica.device_bytes,
+        device_held_bytes=replica.device_held_bytes,
         started_at=datetime.fromtimestamp(made_at, UTC) if made_at else None,
     )

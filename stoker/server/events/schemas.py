@@ -64,6 +64,13 @@ class MachineDevice(ResponseModel):
         description="Memory that all replicas together may use; 0 if the device is missing."
     )
     held_bytes: int = Field(description="Memory that replicas have claimed.")
+    uuid: str = Field(description="UUID of the GPU or of its MIG instance.")
+    used_bytes: int | None = Field(
+        description="Memory in use by all processes, as the driver reports it. Null if unknown."
+    )
+    other_bytes: int = Field(
+        description="Memory held by processes that are not replicas of this server."
+    )
 
 
 class Engine(ResponseModel):
@@ -79,6 +86,9 @@ class MachineReplica(ResponseModel):
     status: Status
     engine: str
     memory_bytes: int | None
+    device: str = Field(description="`cpu`, or `cuda:N`. Empty before the model is loaded.")
+    device_bytes: int | None = Field(description="Measured GPU memory. Null if unknown.")
+    device_held_bytes: int = Field(description="GPU memory that the replica claims.")
     started_at: UtcString | None
 
 
@@ -95,6 +105,9 @@ class Machine(ResponseModel):
     processor: str
     memory: MachineMemory
     devices: list[MachineDevice] = Field(description="Graphics devices that models may run on.")
+    device_problem: str = Field(
+        description="Reason that the driver's devices are unknown. Empty if they are known."
+    )
     sandbox_openings: list[str] = Field(
         description=(
             "Exceptions from the sandbox of replicas on a GPU, without which CUDA does not start. "
@@ -115,6 +128,9 @@ class NodeReplica(ResponseModel):
     pid: int | None = Field(description="Process id on the node's machine.")
     outstanding: int = Field(description="Calls sent to it and not yet answered.")
     memory_bytes: int | None
+    device: str = Field(description="`cpu`, or `cuda:N`. Empty before the model is loaded.")
+    device_bytes: int | None = Field(description="Measured GPU memory. Null if unknown.")
+    device_held_bytes: int = Field(description="GPU memory that the replica claims.")
     started_at: UtcString | None
 
 

@@ -226,6 +226,7 @@ def _now(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
         rows,
         lambda row: sum(replica.memory_bytes or 0 for replica in row.stats.replicas),
     )
+    yield from _of_devices(rows)
     used = GaugeMetricFamily(
         "stoker_kv_cache_usage_ratio",
         "Share of the KV cache in use, of the replica with the highest share.",
@@ -238,6 +239,28 @@ def _now(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
         if shares:
             used.add_metric(_model(row), max(shares))
     yield used
+
+
+def _of_devices(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
+    """Yields the GPU memory of replicas. Replicas on a CPU have no series."""
+    labels = [*MODEL, "replica", "device"]
+    used = GaugeMetricFamily(
+        "stoker_replica_device_memory_bytes", "Measured GPU memory of a replica.", labels=labels
+    )
+    held = GaugeMetricFamily(
+        "stoker_replica_device_memory_held_bytes",
+        "GPU memory that a replica claims.",
+        labels=labels,
+    )
+    for row in rows:
+        for replica in row.stats.replicas:
+            if not replica.device_held_bytes:
+                continue
+            name = (*_model(row), replica.id, replica.device)
+            held.add_metric(name, replica.device_held_bytes)
+            if replica.device_bytes is not None:
+                used.add_metric(name, replica.device_bytes)
+    return used, held
 
 
 def _model(row: MetricsRow) -> tuple[str, str]:

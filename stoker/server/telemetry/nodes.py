@@ -26,14 +26,15 @@ Model = tuple[str, str]
 
 
 def of_nodes(runtime: Runtime) -> Source:
-    """Returns a source with metrics of all nodes, as this server sees them. Empty without a
-    fleet.
+    """Returns a source with metrics of all nodes, as this server sees them. Without a fleet, it has
+    only the server's own GPUs.
     """
 
     async def collect() -> Iterable[Metric]:
         nodes = runtime.nodes()
         machines = [((node.name, node.id), node.machine) for node in nodes]
-        return [*_memory(machines), *_at_work(nodes)]
+        devices = of_devices(machines) if nodes else of_devices([(("", ""), runtime.machine())])
+        return [*_memory(machines), *devices, *_at_work(nodes)]
 
     return collect
 
@@ -48,6 +49,31 @@ def _memory(machines: Sequence[tuple[Name, MachineStats]]) -> Iterable[Metric]:
         for name, machine in machines:
             family.add_metric(name, getattr(machine, f"{measure}_bytes"))
         yield family
+
+
+def of_devices(machines: Sequence[tuple[Name, MachineStats]]) -> Iterable[Metric]:
+    """Yields the memory of each GPU. The labels of the node are empty without a fleet."""
+    labels = [*NODE, "device", "name", "uuid"]
+    total, budget, held, used, other = (
+        GaugeMetricFamily(f"stoker_device_memory_{measure}_bytes", text, labels=labels)
+        for measure, text in (
+            ("total", "Memory of a GPU or of its MIG instance."),
+            ("budget", "Memory of a GPU that replicas may claim together. 0 if it disappeared."),
+            ("held", "Memory of a GPU that replicas have claimed."),
+            ("used", "Memory of a GPU in use by all processes, as the driver reports it."),
+            ("other", "Memory of a GPU held by processes other than replicas."),
+        )
+    )
+    for node, machine in machines:
+        for device in machine.devices:
+            names = (*node, f"cuda:{device.index}", device.name, device.uuid)
+            total.add_metric(names, device.total_bytes)
+            budget.add_metric(names, device.budget_bytes)
+            held.add_metric(names, device.held_bytes)
+            other.add_metric(names, device.other_bytes)
+            if device.used_bytes is not None:
+                used.add_metric(names, device.used_bytes)
+    return total, budget, held, used, other
 
 
 def _at_work(found: Sequence[NodeStats]) -> Iterable[Metric]:
@@ -133,6 +159,7 @@ class HostedMetrics(RuntimeListener):
             families.of_replicas(self._rows()),
             [families.build_info()],
             _memory([(self._name, self._runtime.machine())]),
+            of_devices([(self._name, self._runtime.machine())]),
             collected,
             self._process.collect(),
         )

@@ -87,6 +87,11 @@ class World:
         resident.replica.vitals.device_bytes = device_bytes
         self.runtime._sizing.measure(resident)
 
+    def look(self) -> None:
+        """Reads the devices, as the runtime does every few seconds."""
+        if self.runtime._device_watch.apply(self.table.table(), self.table.processes()):
+            self.runtime._reserve_again()
+
     def size(self, spec: DeploymentSpec) -> int:
         """Returns the bytes that the next replica claims of a device."""
         claim = self.runtime._launcher._device_sizing.wanted(spec)
@@ -268,7 +273,7 @@ async def test_a_device_that_vanishes(world: World):
     await settle()
     small, large = world.runtime._memory.devices
     large_device = world.table.there.pop()
-    world.runtime._look_for_devices(world.table.table())
+    world.look()
     assert [gpu.budget_bytes for gpu in world.runtime.machine().devices] == [9 * GIB, 0]
     assert (small.reserved, large.reserved) == (ESTIMATE, 0), "it is kept elsewhere now"
     assert await world.told_of(replace(MODEL, id="dep_2")) == ("auto", SMALL)
@@ -279,8 +284,8 @@ async def test_a_device_that_vanishes(world: World):
             world.runtime._launcher._device_sizing.wanted(replace(MODEL, device="cuda:1")),
         )
     world.table.there = []
-    world.runtime._look_for_devices(world.table.table())
+    world.look()
     assert small.total == 9 * GIB, "no answer says nothing"
     world.table.there = [large_device]
-    world.runtime._look_for_devices(world.table.table())
+    world.look()
     assert [gpu.budget_bytes for gpu in world.runtime.machine().devices] == [0, 36 * GIB]

@@ -1,11 +1,13 @@
 """Parsing of the devices that the driver's program lists."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from stoker.base.config import MIB
 from stoker.runtime.local.memory.devices import Device, DeviceNeed, DriverDevices, read_table
+from tests.support.driver import DriverProgram
 
 FIRST, SECOND, THIRD = (f"GPU-{letter * 8}-0000-1111-2222-333333333333" for letter in "abc")
 ANSWER = f"""\
@@ -87,7 +89,7 @@ class TestProgram:
         (gpu,) = DriverDevices().table()
         assert (gpu.name, gpu.total_bytes) == ("NVIDIA L4", 23034 * MIB)
         assert (folder / "asked").read_text().split() == [
-            "--query-gpu=uuid,name,memory.total",
+            "--query-gpu=uuid,name,memory.total,memory.used,driver_version,mig.mode.current",
             "--format=csv,noheader,nounits",
         ]
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -112,3 +114,51 @@ def test_a_share_is_of_each_device() -> None:
     assert half.of(large, large.total_bytes) == large.total_bytes // 2
     assert half.of(small, small.total_bytes) == small.total_bytes // 2
     assert half.of(small, 1000) == 1000, "no more than all together may take"
+
+
+class TestHangingDriver:
+    def test_says_so_and_starts_no_second_program(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("stoker.runtime.local.memory.devices._ANSWER_S", 0.2)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        # The shell is killed, but its child keeps the output open.
+        program = tmp_path / "nvidia-smi"
+        program.write_text("#!/bin/sh\necho run >> runs\nsleep 5\n")
+        program.chmod(0o755)
+        monkeypatch.chdir(tmp_path)
+        devices = DriverDevices()
+        started = time.monotonic()
+        assert list(devices.table()) == []
+        assert time.monotonic() - started < 3
+        assert devices.problem == "nvidia-smi did not answer within 0.2 s: the driver hangs."
+        assert devices.processes() == {}
+
+    def test_recovers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("stoker.runtime.local.memory.devices._ANSWER_S", 0.5)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        program = DriverProgram(tmp_path)
+        program.sleeps()
+        devices = DriverDevices()
+        assert list(devices.table()) == []
+        (tmp_path / "sleeps").unlink()
+        deadline = time.monotonic() + 10
+        while not devices.table():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert devices.problem == ""
+
+
+def test_processes_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = DriverProgram(tmp_path)
+    program.write(processes=f"{FIRST}, 4711, 732\n{FIRST}, 4712, [N/A]\n{SECOND}, 4711, 16")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert DriverDevices().processes() == {4711: {FIRST: 732 * MIB, SECOND: 16 * MIB}}
+
+
+def test_use_and_driver_are_read() -> None:
+    (gpu,) = read_table(f"{FIRST}, NVIDIA L4, 23034, 450, 580.95.05, [N/A]\n", None)
+    assert (gpu.used_bytes, gpu.kind) == (450 * MIB, "NVIDIA L4 580.95.05")
+    (gpu,) = read_table(f"{FIRST}, NVIDIA L4, 23034, [N/A], 580.95.05, [N/A]\n", None)
+    assert gpu.used_bytes is None

@@ -9,8 +9,8 @@ import pytest
 from stoker.base.config import MIB, Settings
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.local.memory.budget import Need
-from stoker.runtime.local.memory.device_sizing import HEADROOM
 from stoker.runtime.local.memory.replica_table import Resident
+from stoker.runtime.local.memory.sizing import HEADROOM
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.specification import DeploymentSpec

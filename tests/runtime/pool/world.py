@@ -1,6 +1,7 @@
 """Pool of one deployment with a clock and a launcher that the test controls."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 from stoker.base.errors import CapacityError
 from stoker.runtime.interface import Call, LoadError
 from stoker.runtime.listening import RuntimeListener, Served
-from stoker.runtime.observed import Reason, Status
+from stoker.runtime.observed import DeviceClaim, Reason, Status
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
 from stoker.runtime.pool.launcher import Limits, SleepError
@@ -161,6 +162,9 @@ class Launcher:
 
     def kill(self, replica_id: str) -> None:
         self.killed.append(replica_id)
+
+    def devices(self, replica_id: str) -> Sequence[DeviceClaim]:
+        return ()
 
     def pid(self, replica_id: str) -> int | None:
         return 1

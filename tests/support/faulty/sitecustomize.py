@@ -7,7 +7,7 @@ PYTHONFAULTS names a file that describes the fault: `{"where": "trial" | "servin
 | "wrong"}`. Each pass reads the file, so that one server suffices for all faults.
 
 `{"forks": "why"}` makes the engine host report that forks cannot use CUDA, on a machine that seems
-to have a GPU.
+to have a GPU. `{"preloads": "why"}` makes it report that forks could not use CUDA after a preload.
 
 `{"gpus": true}` makes the machine seem to have a GPU.
 """
@@ -95,6 +95,7 @@ def _trial(module: Any) -> None:
 
 def _guard(module: Any) -> None:
     module.problem_of_forks = lambda: _plan().get("forks", "")
+    module.problem_of_import = lambda run: _plan().get("preloads", "")
 
 
 def _walls(module: Any) -> None:

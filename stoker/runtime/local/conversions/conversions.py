@@ -92,7 +92,7 @@ class Conversions:
             on_rejected=self._rejected,
             clock=self.clock,
         )
-        self._versions = [importlib.metadata.version(name) for name in _LIBRARIES]
+        self._versions = [_version(name) for name in _LIBRARIES]
 
     def place(self, spec: DeploymentSpec, model_dir: Path) -> Path:
         """Returns the folder of a model's conversion. Other files, sizes or times result in another
@@ -275,10 +275,16 @@ def _rounding(spec: DeploymentSpec) -> list[str]:
         how = weight_format
     else:
         return []
+    version = _version(_ROUNDING)
+    return [how, version] if version else [how]
+
+
+def _version(library: str) -> str:
+    """Returns a library's version. Empty if it is not installed."""
     try:
-        return [how, importlib.metadata.version(_ROUNDING)]
+        return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
-        return [how]
+        return ""
 
 
 def _by_itself(spec: DeploymentSpec, folder: Path) -> Sequence[Precision]:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from stoker.runtime.interface import LoadError, ModelLocator
@@ -22,19 +22,36 @@ OnMissing = Callable[[str, LoadError], None]
 """Receives a source with files that cannot be read here, and the error."""
 
 
+OnFolder = Callable[[DeploymentSpec, Path], Awaitable[None]]
+"""Receives a model's folder once it exists here."""
+
+
+async def _ignore(_spec: DeploymentSpec, _folder: Path) -> None:
+    pass
+
+
 class Preparations:
     """Prepares deployments one after another, so that thousands of them delay nothing.
 
     Each preparation also checks that the model's files exist.
     """
 
-    def __init__(self, folders: ModelLocator, host: EngineHost, on_missing: OnMissing) -> None:
+    def __init__(
+        self,
+        folders: ModelLocator,
+        host: EngineHost,
+        on_missing: OnMissing,
+        on_folder: OnFolder = _ignore,
+    ) -> None:
         self._folders = folders
         self._host = host
         self._on_missing = on_missing
+        self._on_folder = on_folder
         self._waiting: asyncio.Queue[DeploymentSpec] = asyncio.Queue()
         self._known: set[str] = set()
         """Sources. Deployments with the same source have the same model."""
+        self._code: dict[str, Preload] = {}
+        """Maps a source to the code that is to be preloaded for it."""
 
     def add(self, spec: DeploymentSpec) -> None:
         if spec.source not in self._known:
@@ -43,6 +60,14 @@ class Preparations:
 
     def forget(self, source: str) -> None:
         self._known.discard(source)
+        self._code.pop(source, None)
+
+    def skip(self, code: Preload) -> set[str]:
+        """Records that code is not preloaded. Returns the sources that need it, each only once."""
+        sources = {source for source, wanted in self._code.items() if wanted == code}
+        for source in sources:
+            del self._code[source]
+        return sources
 
     async def run(self) -> None:
         while True:
@@ -59,7 +84,10 @@ class Preparations:
 
     async def _prepare(self, spec: DeploymentSpec) -> None:
         folder = await self._folders.folder(spec, is_ahead=True)
-        self._host.preload(await asyncio.to_thread(_code_of, folder))
+        await self._on_folder(spec, folder)
+        code = await asyncio.to_thread(_code_of, folder)
+        self._code[spec.source] = code
+        self._host.preload(code)
         await asyncio.to_thread(read_ahead, folder)
 
 

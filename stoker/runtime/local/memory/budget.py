@@ -58,6 +58,12 @@ class Budget:
         self.name = name
         self.total = total
         self.device = device
+        self.used_bytes: int | None = None
+        """Bytes of the device in use by all processes. None if unknown."""
+        self.other_bytes = 0
+        """Bytes of the device held by processes that are not replicas of this server. The total is
+        smaller by them.
+        """
         self._hot_share = int(total * hot_share)
         self._candidates = candidates
         self._clock = clock
@@ -97,6 +103,10 @@ class Budget:
     def strike(self, replica_id: str) -> bool:
         """Removes a replica's claim. Returns True if it existed."""
         return self._claims.pop(replica_id, None) is not None
+
+    def sizes(self) -> dict[str, int]:
+        """Maps each replica with a claim to its bytes."""
+        return {replica_id: claim.size for replica_id, claim in self._claims.items()}
 
     def has(self, replica_id: str) -> bool:
         return replica_id in self._claims
@@ -157,7 +167,7 @@ class Budget:
             note = f", {in_words(reserved)} of it reserved for hot deployments" if reserved else ""
             raise CapacityError(
                 f"The model needs about {in_words(need.size)} of {self.name} and cannot fit: all "
-                f"models together may take {in_words(self.total)}{note}.",
+                f"models together may take {in_words(self.total)}{note}.{self._others()}",
                 code="insufficient_memory",
                 retry_after_s=60,
             )
@@ -188,7 +198,13 @@ class Budget:
         return (
             f"The model needs about {in_words(need.size)} of {self.name}, but only "
             f"{in_words(room)} of {in_words(self.total)} is free. Busy models hold the rest."
+            f"{self._others()}"
         )
+
+    def _others(self) -> str:
+        if not self.other_bytes:
+            return ""
+        return f" Other processes hold {in_words(self.other_bytes)} in addition."
 
     # --- reservations ---
 

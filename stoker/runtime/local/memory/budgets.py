@@ -1,15 +1,20 @@
 """Memory budgets of the machine and its GPUs. Chooses devices and evictions for a claim."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from stoker.base.config import MIB
 from stoker.base.errors import CapacityError
 from stoker.runtime.local.memory.budget import Budget
 from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
 from stoker.runtime.local.memory.devices import Device
 from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 
+LEAST_OTHER_BYTES = 256 * MIB
+"""Bytes of other processes that are ignored. The share of a device that replicas do not use covers
+them.
+"""
 WantedBy = Callable[[Budget], Collection[str]]
 """Returns the accounts that wait for a budget."""
 
@@ -38,30 +43,53 @@ class Budgets:
             hot_share: the fraction of each budget that one account may keep `hot` next to others.
             device_share: the fraction of each device's memory that replicas may use.
         """
-        self._device_totals = [int(device.total_bytes * device_share) for device in devices]
+        self._device_share = device_share
         self.main = Budget("memory", total, candidates, clock, hot_share=hot_share)
         self.devices = [
             Budget(
                 f"the memory of GPU {device.index}",
-                budget,
+                int(device.total_bytes * device_share),
                 candidates,
                 clock,
                 hot_share=hot_share,
                 device=device,
             )
-            for device, budget in zip(devices, self._device_totals, strict=True)
+            for device in devices
         ]
         self.all = [self.main, *self.devices]
 
-    def found(self, devices: Sequence[Device]) -> bool:
-        """Updates which of the devices present at the start are still present. Missing devices
-        serve no claims. Returns True if this changed.
+    def found(
+        self, devices: Sequence[Device], real: Mapping[str, int] | None = None
+    ) -> tuple[bool, bool]:
+        """Updates which of the devices present at the start are still present, and how much of them
+        other processes hold. Missing devices serve no claims.
+
+        Returns whether the set of devices changed, and whether any budget changed.
+
+        Args:
+            real: maps replicas to their real bytes of each device. Others count as they claim.
         """
-        present_uuids = {device.uuid for device in devices}
+        present = {device.uuid: device for device in devices}
         before = [book.total for book in self.devices]
-        for book, budget in zip(self.devices, self._device_totals, strict=True):
-            book.total = budget if book.device and book.device.uuid in present_uuids else 0
-        return before != [book.total for book in self.devices]
+        for book in self.devices:
+            if book.device:
+                self._update(book, present.get(book.device.uuid), real or {})
+        after = [book.total for book in self.devices]
+        is_other_set = [bool(total) for total in before] != [bool(total) for total in after]
+        return is_other_set, before != after
+
+    def _update(self, book: Budget, device: Device | None, real: Mapping[str, int]) -> None:
+        book.used_bytes, book.other_bytes = (device.used_bytes if device else None), 0
+        if device is None:
+            book.total = 0
+            return
+        if book.used_bytes is not None:
+            ours = sum(real.get(replica_id, size) for replica_id, size in book.sizes().items())
+            others = max(0, book.used_bytes - ours)
+            book.other_bytes = others if others >= LEAST_OTHER_BYTES else 0
+        # Present, but full of others: the device stays in the set.
+        free = device.total_bytes - book.other_bytes
+        book.total = max(1, int(free * self._device_share))
 
     # --- capacity ---
 
@@ -69,11 +97,14 @@ class Budgets:
         """Returns the present devices that a claim may use."""
         if asked.wanted is None:
             return []
-        index = asked.wanted.index
+        index, is_single = asked.wanted.index, asked.wanted.count == 1
         return [
             book
             for book in self.devices
-            if book.total and book.device and index in (None, book.device.index)
+            if book.total
+            and book.device
+            and index in (None, book.device.index)
+            and (is_single or not book.device.is_part)
         ]
 
     def possible(self, asked: MemoryNeed) -> MemoryNeed:
@@ -82,9 +113,18 @@ class Budgets:
         Raises `CapacityError` if it can never fit.
         """
         self.main.check(asked.need)
+        error = self.refusal(asked)
+        if error is None:
+            return asked if self.devices else MemoryNeed(asked.need)
+        if asked.wanted and asked.wanted.is_optional:
+            return MemoryNeed(asked.need)
+        raise error
+
+    def refusal(self, asked: MemoryNeed) -> CapacityError | None:
+        """Returns the error of a claim that can never fit on the devices. None if it can."""
         device_need = asked.wanted
         if device_need is None or not self.devices:
-            return MemoryNeed(asked.need)
+            return None
         places, refused = self.eligible(asked), list[CapacityError]()
         for book in sorted(places, key=asked.room):
             try:
@@ -92,16 +132,19 @@ class Budgets:
             except CapacityError as error:
                 refused.append(error)
         if len(places) - len(refused) >= device_need.count:
-            return asked
-        if device_need.is_optional:
-            return MemoryNeed(asked.need)
+            return None
         if refused:
-            # The error of the device with most room.
-            raise refused[-1]
+            # The device with most room.
+            advice = device_need.advice(max(asked.room(book) for book in places))
+            return CapacityError(
+                f"{refused[-1].message} {advice}".rstrip(),
+                code="insufficient_memory",
+                retry_after_s=60,
+            )
         which = "a GPU" if device_need.count == 1 else f"{device_need.count} GPUs"
         if device_need.index is not None:
             which = f"GPU {device_need.index}"
-        raise CapacityError(
+        return CapacityError(
             f"The model requires {which}, but this machine has {_counted(self.devices)}.",
             code="insufficient_memory",
             retry_after_s=60,

@@ -1,22 +1,31 @@
-"""Estimates the GPU memory of replicas: from their engines, or from measurements of earlier
-replicas.
-"""
+"""Estimates the GPU memory of replicas from their engines, their weights, or measurements."""
 
 from stoker.base.config import MIB, Settings
 from stoker.models.engines import environments
 from stoker.runtime.graphics import graphics_of
+from stoker.runtime.local.memory.device_weights import StoredWeights
 from stoker.runtime.local.memory.devices import DeviceNeed
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.specification import DeploymentSpec
 
-HEADROOM = 1.1
+HEADROOM = 1.05
 """Factor for growth. Memory is measured periodically, and a replica may need more between two
 measurements.
 """
-CONTEXT_BYTES = 512 * MIB
-"""Bytes that CUDA and its libraries keep for each process. torch does not count them."""
+CONTEXT_BYTES = 730 * MIB
+"""Bytes that CUDA and its libraries keep for each process, until they were measured. torch does not
+count them. Measured on an H100 with driver 580: 710 to 730 MiB.
+"""
+_LEAST_CONTEXT, _MOST_CONTEXT = 64 * MIB, 1536 * MIB
+"""Limits of a plausible measurement of the context. Other values are ignored."""
+WORK_BYTES, WORK_SHARE = 128 * MIB, 0.05
+"""Estimated memory of passes: a constant, and a share of the weights."""
 TOO_LITTLE_TIMES = 2
 """Factor by which the estimate grows after a replica ran out of memory while it loaded."""
+
+
+def is_plausible_context(size: int) -> bool:
+    return _LEAST_CONTEXT <= size <= _MOST_CONTEXT
 
 
 class DeviceSizing:
@@ -28,61 +37,114 @@ class DeviceSizing:
         self._settings = settings
         self._findings = findings
         self._largest = largest
-        self._estimates: dict[tuple[str, str], int] = {}
-        """Maps the source and its settings to estimated bytes per device, until they were
-        measured.
+        self._weights: dict[str, StoredWeights] = {}
+        """Maps a source to its weights."""
+        self._raised: dict[tuple[str, str], int] = {}
+        """Maps the source and its settings to estimated bytes per device, raised after a replica
+        had too little.
         """
+        self._first: dict[tuple[str, str], int] = {}
+        """Maps the source and its settings to the first known need of the machine's memory."""
         self._measured: dict[tuple[str, str], int] = {}
+        """Maps the source and its settings to the most bytes of torch, without the context."""
 
     def wanted(self, spec: DeploymentSpec) -> DeviceNeed | None:
         """Returns the GPU needs of one replica. None if no devices exist or it runs on the CPU."""
         if not self._largest or (graphics := graphics_of(spec)) is None:
             return None
+        weights = self._weights.get(spec.source)
+        in_half = weights.in_half(spec.dtype) if weights else 0
         return DeviceNeed(
             size=self._known(spec),
             share=environments.gpu_share(self._settings, spec.engine),
             count=graphics.count,
             index=graphics.index,
             is_optional=graphics.is_optional,
+            half_size=self._with_work(in_half) if in_half else 0,
+            overhead=self._with_work(0),
         )
 
-    def measure(self, spec: DeploymentSpec, held: int) -> tuple[int, bool]:
-        """Records that a replica that answered holds `held` bytes of each of its devices.
+    def keep_weights(self, source: str, weights: StoredWeights) -> None:
+        """Records a model's weights. They replace the estimate from the machine's memory."""
+        self._weights[source] = weights
+
+    def has_weights(self, source: str) -> bool:
+        return source in self._weights
+
+    def context_bytes(self, kind: str = "") -> int:
+        """Returns the memory of CUDA's context: as measured on a kind of device, or the estimate.
+
+        Args:
+            kind: `Device.kind`. Empty means any device of this machine.
+        """
+        return self._findings.context_bytes(kind) or CONTEXT_BYTES
+
+    def measure_context(self, kind: str, size: int, *, may_lower: bool = False) -> None:
+        """Records the memory of CUDA's context on a kind of device. The first measurement stays.
+
+        Args:
+            may_lower: a smaller value replaces it, because it may have contained the memory of
+                other processes.
+        """
+        known = self._findings.context_bytes(kind)
+        is_new = known is None or (may_lower and size < known)
+        if is_new and is_plausible_context(size):
+            self._findings.keep_context_bytes(kind, size)
+
+    def measure(
+        self, spec: DeploymentSpec, held: int, context: int | None = None
+    ) -> tuple[int, bool]:
+        """Records that torch holds `held` bytes of each device, in a replica that answered.
 
         Returns the maximum that a replica like it needs, and whether that is new.
+
+        Args:
+            context: bytes that the process holds in addition. None means the estimate.
         """
-        needed = int(held * HEADROOM) + CONTEXT_BYTES if held else 0
-        key = self._key(spec)
+        if not held:
+            # torch does not use the device now. Later replicas may.
+            return 0, False
+        beside = self.context_bytes() if context is None else context
+        needed, key = int(held * HEADROOM), self._key(spec)
         known = self._measured.get(key, -1)
         if needed <= known:
-            return known, False
+            return known + beside, False
         self._measured[key] = needed
         self._findings.keep_device_bytes(*key, needed)
-        return needed, True
+        return needed + beside, True
 
     def was_short(self, spec: DeploymentSpec) -> None:
         """Raises the estimate: a replica ran out of device memory while it loaded."""
         more = max(1, self._known(spec)) * TOO_LITTLE_TIMES
         self._measured.pop(self._key(spec), None)
-        self._estimates[self._key(spec)] = min(more, self._largest)
+        self._raised[self._key(spec)] = min(more, self._largest)
 
     def forget(self, source: str) -> None:
         """Forgets a source that no deployment uses any more."""
-        for known in (self._estimates, self._measured):
+        self._weights.pop(source, None)
+        for known in (self._raised, self._first, self._measured):
             for key in [key for key in known if key[0] == source]:
                 del known[key]
 
     def _known(self, spec: DeploymentSpec) -> int:
         key = self._key(spec)
-        if key not in self._measured and key not in self._estimates:
-            measured = self._findings.device_bytes(*key)
-            if measured is not None:
-                self._measured[key] = measured
-            else:
-                # The first estimate stays. The machine's memory is soon measured, but says nothing
-                # of the weights, which are in device memory.
-                self._estimates[key] = spec.memory_bytes + CONTEXT_BYTES
-        return self._measured.get(key, self._estimates.get(key, 0))
+        if key not in self._measured and key not in self._raised:
+            stored = self._findings.device_bytes(*key)
+            if stored is not None:
+                self._measured[key] = stored
+        if key in self._measured:
+            return self._measured[key] + self.context_bytes()
+        if key in self._raised:
+            return self._raised[key]
+        if weights := self._weights.get(spec.source):
+            return self._with_work(weights.on_device(spec.dtype))
+        # The first estimate stays. The machine's memory is soon measured, but says nothing of the
+        # weights, which are in device memory.
+        return self._first.setdefault(key, spec.memory_bytes) + self.context_bytes()
+
+    def _with_work(self, weights: int) -> int:
+        """Returns the need of a process with weights, before any measurement."""
+        return weights + WORK_BYTES + int(weights * WORK_SHARE) + self.context_bytes()
 
     def _key(self, spec: DeploymentSpec) -> tuple[str, str]:
         return spec.source, f"{spec.pipeline}-{spec.engine}-{spec.dtype}"

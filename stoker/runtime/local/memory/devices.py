@@ -1,26 +1,30 @@
 """GPUs of the machine as reported by their driver, and the GPU needs of a replica.
 
-This module does not import torch. The gateway runs the driver's own program once at the start. If
-that finds devices, the gateway checks them every minute.
+This module does not import torch. The gateway runs the driver's own program at the start. If that
+finds devices, the gateway runs it again every few seconds.
 """
 
 import csv
-import logging
 import os
-import shutil
-import subprocess
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from stoker.base.config import MIB
+from stoker.runtime.amounts import in_words
 from stoker.runtime.graphics import MOST_DEVICES
+from stoker.runtime.local.memory.driver_program import DriverProgram
+from stoker.runtime.local.memory.mig import MigInstance, read_instances
 
-log = logging.getLogger(__name__)
-
-_PROGRAM = "nvidia-smi"
-_ASKS = ("--query-gpu=uuid,name,memory.total", "--format=csv,noheader,nounits")
-_ANSWER_S = 20.0
+_DEVICES = (
+    "--query-gpu=uuid,name,memory.total,memory.used,driver_version,mig.mode.current",
+    "--format=csv,noheader,nounits",
+)
+_PROCESSES = ("--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
+_MIG_COLUMN = 5
+_HALF_BYTES = 2
+"""Bytes of a number in half precision."""
+_ANSWER_S = 10.0
 """Timeout of the driver's program in seconds. A driver that wakes its devices needs some
 seconds.
 """
@@ -34,9 +38,32 @@ class Device:
     """UUID as in CUDA_VISIBLE_DEVICES. It does not depend on the other devices."""
     name: str
     total_bytes: int
+    used_bytes: int | None = None
+    """Bytes in use by all processes. None if the driver does not report them."""
+    driver: str = ""
+    """Version of the driver."""
+
+    @property
+    def is_part(self) -> bool:
+        """True for a MIG instance. A process can use only one."""
+        return self.uuid.startswith("MIG-")
+
+    @property
+    def kind(self) -> str:
+        """Name for measurements that hold for all devices of one model and driver."""
+        return f"{self.name} {self.driver}".strip()
+
+
+ProcessBytes = Mapping[int, Mapping[str, int]]
+"""Maps a process id to the bytes that it holds of each device, by UUID."""
 
 
 class Devices(Protocol):
+    @property
+    def problem(self) -> str:
+        """Reason that the driver does not answer, in words. Empty if it does, or if none exists."""
+        ...
+
     def table(self) -> Sequence[Device]:
         """Returns the devices that the server may use now. Empty if none can be detected.
 
@@ -44,69 +71,131 @@ class Devices(Protocol):
         """
         ...
 
+    def processes(self) -> ProcessBytes:
+        """Returns the processes that hold memory of the devices. In a container, the ids may be
+        those of the host, or missing.
+        """
+        ...
+
 
 class DriverDevices:
-    """NVIDIA devices, as reported by the driver's own program.
+    """NVIDIA devices and their MIG instances, as reported by the driver's own program."""
 
-    The driver's library is not loaded into this process, because a driver that hangs then blocks
-    only the program.
-    """
+    def __init__(self) -> None:
+        self._program = DriverProgram()
+
+    @property
+    def problem(self) -> str:
+        return self._program.problem
 
     def table(self) -> Sequence[Device]:
-        program = shutil.which(_PROGRAM)
-        if program is None:
-            return ()
-        try:
-            answer = subprocess.run(  # noqa: S603 - the driver's own program, words of ours
-                [program, *_ASKS],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_ANSWER_S,
-                check=False,
-            )
-        except (OSError, subprocess.SubprocessError, UnicodeError):
-            log.exception("GPU driver does not answer")
-            return ()
-        # Use the devices that were read, even if the program failed on a broken one.
-        return read_table(answer.stdout, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        answer = self._ask(_DEVICES)
+        has_mig = _has_mig(answer)
+        listing, report = (self._ask(("-L",)), self._ask(("-q", "-x"))) if has_mig else ("", "")
+        instances = read_instances(listing, report)
+        return read_table(answer, os.environ.get("CUDA_VISIBLE_DEVICES"), instances)
+
+    def processes(self) -> ProcessBytes:
+        held: dict[int, dict[str, int]] = {}
+        for row in _rows(self._ask(_PROCESSES)):
+            if len(row) == 3 and row[1].strip().isdecimal() and row[2].strip().isdecimal():
+                held.setdefault(int(row[1]), {})[row[0]] = int(row[2]) * MIB
+        return held
+
+    def _ask(self, arguments: Sequence[str]) -> str:
+        return self._program.run(arguments, _ANSWER_S) or ""
 
 
-def read_table(answer: str, visible: str | None) -> Sequence[Device]:
-    """Parses the output of the driver's program: lines of UUID, name and MiB.
+def read_table(
+    answer: str,
+    visible: str | None,
+    instances: Mapping[str, Sequence[MigInstance]] | None = None,
+) -> Sequence[Device]:
+    """Parses the output of the driver's program: lines of UUID, name, MiB in total and in use,
+    driver version and MIG mode. The last three may be missing.
 
     Args:
         visible: CUDA_VISIBLE_DEVICES of the server: the numbers or UUIDs of the devices that it may
-            use, as CUDA reads it. None means all.
+            use, as CUDA reads it. A GPU with MIG instances stands for all of them. None means all.
+        instances: the MIG instances of each GPU, by UUID.
     """
-    valid_rows = [
-        row for row in csv.reader(answer.splitlines(), skipinitialspace=True) if _is_good(row)
-    ]
-    rows = valid_rows[:MOST_DEVICES] if visible is None else _named(valid_rows, visible)
-    return [
-        Device(index=index, uuid=uuid, name=name.strip()[:100], total_bytes=int(mib) * MIB)
-        for index, (uuid, name, mib) in enumerate(rows)
-    ]
+    valid_rows = [row for row in _rows(answer) if _is_good(row)]
+    groups = [_devices_of(row, (instances or {}).get(row[0], ())) for row in valid_rows]
+    found = (
+        [device for group in groups for device in group]
+        if visible is None
+        else _named(valid_rows, groups, visible)
+    )
+    return [replace(device, index=index) for index, device in enumerate(found[:MOST_DEVICES])]
+
+
+def _rows(answer: str) -> Iterable[list[str]]:
+    return csv.reader(answer.splitlines(), skipinitialspace=True)
+
+
+def _has_mig(answer: str) -> bool:
+    return any(
+        len(row) > _MIG_COLUMN and row[_MIG_COLUMN].strip() == "Enabled" for row in _rows(answer)
+    )
 
 
 def _is_good(row: Sequence[str]) -> bool:
-    return len(row) == 3 and row[0].startswith("GPU-") and row[2].strip().isdecimal()
+    return len(row) >= 3 and row[0].startswith("GPU-") and row[2].strip().isdecimal()
 
 
-def _named(rows: Sequence[list[str]], visible: str) -> list[list[str]]:
-    """Returns the rows in the order of `visible`. CUDA ignores all entries after a missing device.
-    Parts of a device (MIG) are not counted.
+def _devices_of(row: Sequence[str], instances: Sequence[MigInstance]) -> list[Device]:
+    """Returns the devices of one GPU: itself, or its MIG instances if it has that mode."""
+    uuid, name, total, used, driver, mode = (*row, "", "", "")[: _MIG_COLUMN + 1]
+    name, driver = name.strip()[:80], driver.strip()[:20]
+    if mode.strip() == "Enabled":
+        return [
+            Device(
+                index=0,
+                uuid=instance.uuid,
+                name=f"{name} MIG {instance.profile}",
+                total_bytes=instance.total_bytes,
+                used_bytes=instance.used_bytes,
+                driver=driver,
+            )
+            for instance in instances
+        ]
+    return [
+        Device(
+            index=0,
+            uuid=uuid,
+            name=name,
+            total_bytes=int(total) * MIB,
+            used_bytes=int(used) * MIB if used.strip().isdecimal() else None,
+            driver=driver,
+        )
+    ]
+
+
+def _named(rows: Sequence[list[str]], groups: Sequence[list[Device]], visible: str) -> list[Device]:
+    """Returns the devices in the order of `visible`. CUDA ignores all entries after a missing
+    device.
     """
-    named: list[list[str]] = []
+    named: list[Device] = []
     for name in (entry.strip() for entry in visible.split(",")):
         if name.isdecimal():
-            row = rows[int(name)] if len(name) < 3 and int(name) < len(rows) else None
+            group = groups[int(name)] if len(name) < 3 and int(name) < len(groups) else []
         else:
-            begins = [row for row in rows if name and row[0].startswith(name)]
-            row = begins[0] if len(begins) == 1 else None
-        if row is None or row in named:
+            whole = [
+                group
+                for row, group in zip(rows, groups, strict=True)
+                if name and row[0].startswith(name)
+            ]
+            parts = [
+                [device]
+                for group in groups
+                for device in group
+                if name.startswith("MIG-") and device.uuid.startswith(name)
+            ]
+            begins = [*whole, *parts]
+            group = begins[0] if len(begins) == 1 else []
+        if not group or any(device in named for device in group):
             break
-        named.append(row)
+        named += group
     return named
 
 
@@ -126,6 +215,10 @@ class DeviceNeed:
     """Index of the only acceptable device. None means any."""
     is_optional: bool = False
     """True if the replica runs on the CPU when it can never fit on a device."""
+    half_size: int = 0
+    """Bytes that it would need in half precision. 0 if unknown, or if it is half precision."""
+    overhead: int = 0
+    """Bytes that any model needs in addition to its weights."""
 
     def of(self, device: Device, budget: int) -> int:
         """Returns the needed bytes of a device. All replicas together may use `budget` bytes of
@@ -134,6 +227,23 @@ class DeviceNeed:
         if self.share is not None:
             return max(1, min(budget, int(self.share * device.total_bytes)))
         return max(1, self.size)
+
+    def advice(self, budget: int) -> str:
+        """Returns what would fit on a device where this need does not, in words."""
+        if self.share is not None:
+            return ""
+        if 0 < self.half_size <= budget:
+            return (
+                f"In half precision it needs about {in_words(self.half_size)} and fits: set "
+                "'dtype' to 'bfloat16'."
+            )
+        room = budget - self.overhead
+        if room <= 0 or not self.overhead:
+            return ""
+        return (
+            f"Models with weights of up to {in_words(room)} fit, which are "
+            f"{room / _HALF_BYTES / 1e9:.1f} billion parameters in half precision."
+        )
 
 
 def visible(devices: Iterable[Device]) -> str:

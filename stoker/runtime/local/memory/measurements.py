@@ -22,6 +22,10 @@ _LIBRARIES = ("torch", "transformers")
 """Libraries with code that decides which samples may share a pass, and how numbers are rounded."""
 
 
+_CONTEXTS = "contexts of devices"
+"""Name of the file's content, in place of a model's source."""
+
+
 class Measurements:
     """Measured batch budgets, measured GPU memory, batch sharing and precision of each model."""
 
@@ -67,14 +71,31 @@ class Measurements:
             self._keep(source, self._precision_key(key), text)
 
     def device_bytes(self, source: str, key: str) -> int | None:
-        """Returns the bytes that one replica needs of each of its GPUs. None if not measured
+        """Returns the bytes that torch needs of each GPU of one replica. None if not measured
         yet.
         """
-        size = self._read(source).get(f"device-{key}-bytes")
+        size = self._read(source).get(f"device-{key}-torch-bytes")
         return size if isinstance(size, int) and 0 <= size < 1 << 50 else None
 
     def keep_device_bytes(self, source: str, key: str, size: int) -> None:
-        self._keep(source, f"device-{key}-bytes", size)
+        self._keep(source, f"device-{key}-torch-bytes", size)
+
+    def context_bytes(self, kind: str) -> int | None:
+        """Returns the bytes of CUDA's context in a process. None if not measured yet.
+
+        Args:
+            kind: `Device.kind`. Empty means the most of all kinds that were measured here.
+        """
+        known = self._read(_CONTEXTS)
+        sizes = [
+            size
+            for name, size in known.items()
+            if kind in ("", name) and isinstance(size, int) and 0 < size < 1 << 40
+        ]
+        return max(sizes, default=None)
+
+    def keep_context_bytes(self, kind: str, size: int) -> None:
+        self._keep(_CONTEXTS, kind, size)
 
     def forget(self, source: str) -> None:
         self._unwritten.pop(source, None)

@@ -19,7 +19,7 @@ An account may keep all memory `hot` while it is alone. The memory that it keeps
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from stoker.base.errors import CapacityError
 from stoker.runtime.local.memory.budget import Budget, Need
@@ -27,6 +27,7 @@ from stoker.runtime.local.memory.budgets import Budgets
 from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
 from stoker.runtime.local.memory.devices import Device, DeviceNeed
 from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
+from stoker.runtime.observed import DeviceStats
 
 
 class ReplicaEndedError(Exception):
@@ -93,6 +94,22 @@ class MemoryAllocator:
             if book.device and book.has(replica_id)
         ]
 
+    def device_stats(self) -> list[DeviceStats]:
+        return [
+            DeviceStats(
+                index=book.device.index,
+                name=book.device.name,
+                total_bytes=book.device.total_bytes,
+                budget_bytes=book.total,
+                held_bytes=book.held,
+                uuid=book.device.uuid,
+                used_bytes=book.used_bytes,
+                other_bytes=book.other_bytes,
+            )
+            for book in self.devices
+            if book.device
+        ]
+
     def has_room(self, need: Need, wanted: DeviceNeed | None = None) -> bool:
         """Returns True if a replica would fit without an eviction."""
         try:
@@ -100,6 +117,11 @@ class MemoryAllocator:
         except CapacityError:
             return False
         return self._budgets.places(claim, Line(self._clock())) is not None
+
+    def why_no_device(self, need: Need, wanted: DeviceNeed | None) -> str:
+        """Returns why a claim can never get a device, in words. Empty if it can."""
+        error = self._budgets.refusal(MemoryNeed(need, wanted))
+        return error.message if error else ""
 
     def shortage(self, need: Need, wanted: DeviceNeed | None = None) -> str:
         """Returns why a deployment's claim waits, in words."""
@@ -202,6 +224,12 @@ class MemoryAllocator:
         if any(resized):
             self.settle()
 
+    def leave_devices(self, replica_id: str) -> None:
+        """Releases the devices of a replica that runs on the CPU. It keeps its other memory."""
+        struck = [book.strike(replica_id) for book in self.devices]
+        if any(struck):
+            self.settle()
+
     def ending(self, replica_id: str) -> None:
         """Marks a replica that is about to end: its memory will be free."""
         for book in self._budgets.all:
@@ -274,12 +302,16 @@ class MemoryAllocator:
 
     # --- devices ---
 
-    def found(self, devices: Sequence[Device]) -> bool:
-        """Updates which of the devices present at the start are still present. Missing devices
-        serve no claims, and claims that can only fit on them are rejected. Returns True if this
-        changed.
+    def found(self, devices: Sequence[Device], real: Mapping[str, int] | None = None) -> bool:
+        """Updates which of the devices present at the start are still present, and how much of them
+        other processes hold. Missing devices serve no claims, and claims that can only fit on them
+        are rejected. Returns True if the set of devices changed.
+
+        Args:
+            real: maps replicas to their real bytes of each device, as far as known.
         """
-        if not self._budgets.found(devices):
+        is_other_set, has_changed = self._budgets.found(devices, real)
+        if not has_changed:
             return False
         for waiter in self._waiters:
             try:
@@ -288,7 +320,7 @@ class MemoryAllocator:
                 if not waiter.granted.done():
                     waiter.granted.set_exception(error)
         self.settle()
-        return True
+        return is_other_set
 
     def settle(self) -> None:
         """Grants the claims that fit, and evicts replicas for the next claims."""

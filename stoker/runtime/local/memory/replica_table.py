@@ -32,6 +32,10 @@ class Resident:
     """Value of `Vitals.own_bytes` that includes GPU memory, because it was measured while the
     replica slept.
     """
+    device_context: int | None = None
+    """Bytes that the process holds of each of its GPUs in addition to those of torch: CUDA's
+    context and libraries. None if not measured.
+    """
     may_write: int | None = None
     """Maximum bytes of the replica's own folder. None if not determined yet."""
 

@@ -7,7 +7,7 @@ from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.local.memory.budget import Need
-from stoker.runtime.local.memory.device_sizing import HEADROOM, DeviceSizing
+from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.metering import Meter
@@ -15,6 +15,10 @@ from stoker.runtime.observed import Status
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.specification import DeploymentSpec, Readiness
 
+HEADROOM = 1.1
+"""Factor for growth. Memory is measured periodically, and a replica may need more between two
+measurements.
+"""
 UNKNOWN_BYTES = 512 * MIB
 """Estimated bytes for an unknown model, until it was measured."""
 
@@ -125,10 +129,13 @@ class Sizing:
 
     def _measure_devices(self, resident: Resident) -> None:
         replica, pool = resident.replica, resident.pool
+        if replica.is_on_cpu:
+            self._memory.leave_devices(replica.id)
+            return
         held_bytes = replica.vitals.device_bytes
         if held_bytes is None or not replica.answered:
             return
-        needed, is_new = self._devices.measure(resident.spec, held_bytes)
+        needed, is_new = self._devices.measure(resident.spec, held_bytes, resident.device_context)
         self._memory.resize_devices(replica.id, needed)
         if is_new:
             self.reserve(pool.spec, running=pool.running)

@@ -52,6 +52,9 @@ _SILENCE_S = 120.0
 """Heartbeat timeout in seconds. Importing an architecture takes ten seconds."""
 _IMPORTS_S = 300.0
 """Timeout of the host's own imports in seconds."""
+OnSkipped = Callable[[Preload, str], None]
+"""Receives a preload that the host did not run, and the reason."""
+
 _RESTART_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -63,6 +66,8 @@ class EngineHost:
         log_path: Path,
         on_exit: Callable[[str, int], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        on_skipped: OnSkipped = lambda _preload, _why: None,
     ) -> None:
         self._clock = clock
         self._started_at = 0.0
@@ -71,6 +76,9 @@ class EngineHost:
         self._heard_at = 0.0
         self._log_path = log_path
         self._on_exit = on_exit
+        self._on_skipped = on_skipped
+        self._skipped: dict[Preload, str] = {}
+        """Maps each preload that the host did not run to the reason."""
         self._process: asyncio.subprocess.Process | None = None
         self._ready = asyncio.Event()
         self._pids: dict[str, int] = {}
@@ -162,6 +170,8 @@ class EngineHost:
 
     def preload(self, wanted: Preload) -> None:
         """Has the host import an architecture's code before the first fork that needs it."""
+        if why := self._skipped.get(wanted):
+            self._on_skipped(wanted, why)
         if wanted not in self._preloads and len(self._preloads) < _MOST_PRELOADS:
             self._preloads[wanted] = None
             if self.ready:
@@ -241,6 +251,7 @@ class EngineHost:
                         "code is not preloaded, because forks could not use CUDA after it",
                         extra={"preload": event.name, "why": event.cuda_problem},
                     )
+                    self._skip(event)
             case Pong():
                 # Any event is a sign of life.
                 pass
@@ -248,6 +259,13 @@ class EngineHost:
                 self._pids[event.replica_id] = event.pid
             case Exited():
                 self._ended(event.replica_id, event.status)
+
+    def _skip(self, event: Preloaded) -> None:
+        """Reports a skipped preload once, also if the host is restarted and skips it again."""
+        for preload in [preload for preload in self._preloads if preload.name == event.name]:
+            if preload not in self._skipped:
+                self._skipped[preload] = event.cuda_problem
+                self._on_skipped(preload, event.cuda_problem)
 
     def _ended(self, replica_id: str, status: int) -> None:
         if self._pids.pop(replica_id, None) is not None:

@@ -1,0 +1,137 @@
+"""Reads the GPUs' memory from the driver while the server runs, and corrects the budgets by it.
+
+The driver knows the memory of each process, but in a container it may list the processes with the
+ids of the host, or not at all. Then CUDA's context is what a GPU holds beyond its use before the
+first replica and beyond torch's memory, divided by the replicas.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from stoker.base.config import MIB
+from stoker.runtime.local.memory.budget import Budget
+from stoker.runtime.local.memory.device_sizing import DeviceSizing, is_plausible_context
+from stoker.runtime.local.memory.devices import Device, Devices, ProcessBytes
+from stoker.runtime.local.memory.memory import MemoryAllocator
+from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
+
+log = logging.getLogger(__name__)
+
+DEVICES_S = 10.0
+"""Seconds between two readings of the GPUs."""
+_SLACK_BYTES = 16 * MIB
+"""The driver's numbers are older or newer than those of a replica by up to this."""
+
+
+class DeviceWatch:
+    def __init__(
+        self,
+        devices: Devices,
+        *,
+        first: Sequence[Device],
+        memory: MemoryAllocator,
+        sizing: DeviceSizing,
+        residents: ReplicaTable,
+        pid: Callable[[str], int | None],
+    ) -> None:
+        """
+        Args:
+            first: the devices at the start, before any replica runs.
+            pid: returns a replica's process id.
+        """
+        self._devices = devices
+        self._memory = memory
+        self._sizing = sizing
+        self._residents = residents
+        self._pid = pid
+        self._before = {device.uuid: device.used_bytes for device in first}
+        """Maps a device to the bytes in use before the first replica."""
+        memory.found(first)
+
+    @property
+    def problem(self) -> str:
+        """Reason that the driver does not answer, in words. Empty if it does."""
+        return self._devices.problem
+
+    async def run(self, on_other_set: Callable[[], None]) -> None:
+        """Reads the devices until it is cancelled.
+
+        Args:
+            on_other_set: called if devices have disappeared or are back.
+        """
+        while True:
+            await asyncio.sleep(DEVICES_S)
+            try:
+                table = await asyncio.to_thread(self._devices.table)
+                processes = await asyncio.to_thread(self._devices.processes)
+                if self.apply(table, processes):
+                    on_other_set()
+            except Exception:
+                log.exception("GPUs could not be read; retrying")
+
+    def apply(self, table: Sequence[Device], processes: ProcessBytes) -> bool:
+        """Corrects the budgets by a reading. Returns True if the set of devices changed."""
+        if not table:
+            # An empty answer is no evidence: the driver may be busy.
+            return False
+        real = self._real_bytes(table, processes)
+        self._measure_by_difference(table, processes)
+        is_other_set = self._memory.found(table, real)
+        if is_other_set:
+            log.warning("GPU set changed: %s", [device.name for device in table])
+        return is_other_set
+
+    def _real_bytes(self, table: Sequence[Device], processes: ProcessBytes) -> Mapping[str, int]:
+        """Returns the real bytes of the replicas that are known. Records their contexts."""
+        kinds = {device.uuid: device.kind for device in table}
+        real: dict[str, int] = {}
+        for book in self._books():
+            for resident in self._measured(book):
+                uuid, reserved = _uuid(book), resident.replica.vitals.device_bytes or 0
+                pid = self._pid(resident.replica.id) or 0
+                held = processes.get(pid, {}).get(uuid)
+                context = None if held is None else held - reserved
+                if context is not None and is_plausible_context(context):
+                    resident.device_context = context
+                    self._sizing.measure_context(kinds.get(uuid, ""), context)
+                if resident.device_context is not None:
+                    context = resident.device_context
+                else:
+                    context = self._sizing.context_bytes(kinds.get(uuid, ""))
+                real[resident.replica.id] = reserved + context
+        return real
+
+    def _measure_by_difference(self, table: Sequence[Device], processes: ProcessBytes) -> None:
+        """Measures CUDA's context on devices whose processes the driver does not list."""
+        used = {device.uuid: device for device in table}
+        for book in self._books():
+            uuid, measured = _uuid(book), self._measured(book)
+            device, before = used.get(uuid), self._before.get(uuid)
+            if device is None or device.used_bytes is None or before is None:
+                continue
+            # A replica that loads, ends or falls asleep holds an unknown amount.
+            is_whole = measured and len(measured) == len(book.sizes()) and not book.leaving
+            if not is_whole or any(uuid in held for held in processes.values()):
+                continue
+            reserved = sum(resident.replica.vitals.device_bytes or 0 for resident in measured)
+            context = (device.used_bytes - before - reserved) // len(measured)
+            self._sizing.measure_context(device.kind, context, may_lower=True)
+
+    def _books(self) -> Iterable[Budget]:
+        return [book for book in self._memory.devices if book.device]
+
+    def _measured(self, book: Budget) -> list[Resident]:
+        """Returns the replicas on a device that have answered and reported their memory."""
+        residents = [self._residents.get(replica_id) for replica_id in book.sizes()]
+        return [
+            resident
+            for resident in residents
+            if resident
+            and resident.replica.answered
+            and (resident.replica.vitals.device_bytes or 0) > _SLACK_BYTES
+        ]
+
+
+def _uuid(book: Budget) -> str:
+    return book.device.uuid if book.device else ""

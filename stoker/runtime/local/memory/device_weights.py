@@ -1,0 +1,66 @@
+"""Sizes of a model's weights on a GPU, from the headers of its files."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.inspection.failure import InspectionError
+from stoker.inspection.files import FileSet
+from stoker.inspection.readers import FolderReader
+from stoker.inspection.safetensors import read_header
+from stoker.models.engines.record import AUTO
+
+_FLOATS = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8}
+"""Bytes of one stored number, for the types that are loaded in another type."""
+_SINGLE, _HALF = 4, 2
+_WANTED = {"float32": _SINGLE, "bfloat16": _HALF, "float16": _HALF}
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """Weights of a model by their stored types."""
+
+    numbers: Mapping[str, int]
+    """Maps each floating type of `_FLOATS` to its count of numbers."""
+    other_bytes: int
+    """Bytes of all other types. They are loaded as they are stored."""
+
+    def on_device(self, dtype: str) -> int:
+        """Returns the bytes on a GPU that computes in a deployment's `dtype`.
+
+        With `auto`, torch computes in the type of most stored numbers (see `engines.precision`).
+        """
+        return sum(self.numbers.values()) * self._width(dtype) + self.other_bytes
+
+    def in_half(self, dtype: str) -> int:
+        """Returns the bytes in half precision. 0 if `dtype` is half precision already."""
+        return self.on_device("bfloat16") if self._width(dtype) > _HALF else 0
+
+    def _width(self, dtype: str) -> int:
+        if dtype != AUTO:
+            return _WANTED.get(dtype, _SINGLE)
+        most = max(self.numbers, key=lambda name: self.numbers[name])
+        # Doubles are loaded in single precision.
+        return min(_FLOATS[most], _SINGLE)
+
+
+def read_weights(folder: Path) -> StoredWeights | None:
+    """Reads the headers of a model's safetensors files. None if it has other weights, or none.
+
+    Reads files, so it is called in a thread.
+    """
+    numbers, other_bytes = Counter[str](), 0
+    try:
+        files = FileSet(FolderReader(folder))
+        for path in files.sizes:
+            if path.endswith(".safetensors"):
+                for tensor in read_header(files, path).tensors.values():
+                    if tensor.dtype in _FLOATS:
+                        numbers[tensor.dtype] += tensor.numbers
+                    else:
+                        other_bytes += tensor.end - tensor.begin
+    except (OSError, InspectionError):
+        # The load of the model reports the error.
+        return None
+    return StoredWeights(dict(numbers), other_bytes) if numbers else None

@@ -1,1 +1,0 @@
-import{T as e,ct as t,x as n}from"./index-Cr1DkvL5.js";function r({file:r,children:i}){let a=e(r),[o,s]=t(null);return r?n(`div`,{class:`picture`,children:[a&&n(`img`,{src:a,alt:`Input image`,onLoad:e=>s({width:e.currentTarget.naturalWidth,height:e.currentTarget.naturalHeight})}),o&&i(o)]}):null}export{r as t};

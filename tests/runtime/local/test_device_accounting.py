@@ -1,0 +1,238 @@
+"""Claims of GPU memory against the driver's numbers, on a simulated card."""
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.base.config import MIB
+from stoker.base.errors import CapacityError
+from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, HEADROOM
+from stoker.runtime.local.memory.devices import Device
+from stoker.runtime.local.memory.replica_table import Resident
+from stoker.runtime.specification import DeploymentSpec
+from stoker.wire.protocol import Loaded
+from tests.runtime.local.test_device_sizing import GIB, MODEL, World
+from tests.runtime.pool.world import settle
+
+CARD = "GPU-00000001"
+CONTEXT = 716 * MIB
+"""Real memory of CUDA's context and libraries on the simulated card."""
+DRIVER_BYTES = 4 * MIB
+"""Memory that the driver itself uses on an idle card."""
+
+
+class Card:
+    """A world whose larger card holds what the simulated replicas really use."""
+
+    def __init__(self, folder: Path, *, lists_processes: bool = True) -> None:
+        folder.mkdir(exist_ok=True)
+        self.world = World(folder)
+        self.lists_processes = lists_processes
+        self.other_bytes = 0
+        self.reserved: dict[str, int] = {}
+        host: Any = self.world.runtime._host
+        host.pid = self.pid
+        self.world.runtime._device_watch._pid = self.pid
+        self.world.runtime._device_watch._before[CARD] = DRIVER_BYTES
+        self.read()
+
+    def pid(self, replica_id: str) -> int:
+        return 1000 + list(self.reserved).index(replica_id) if replica_id in self.reserved else 0
+
+    async def launch(self, spec: DeploymentSpec, reserved: int) -> Resident:
+        resident = await self.world.launch(spec)
+        self.reserved[resident.replica.id] = reserved
+        self.world.measure(resident, reserved)
+        return resident
+
+    def end(self, resident: Resident) -> None:
+        self.reserved.pop(resident.replica.id)
+        self.world.runtime._processes._clean_up(resident)
+
+    @property
+    def used(self) -> int:
+        """Bytes in use, as nvidia-smi reports them."""
+        return DRIVER_BYTES + self.other_bytes + self.ours
+
+    @property
+    def ours(self) -> int:
+        return sum(reserved + CONTEXT for reserved in self.reserved.values())
+
+    def read(self) -> None:
+        """Reads the driver twice, and has each replica report in between."""
+        for _ in range(2):
+            small, large = self.world.table.there
+            self.world.table.there = [
+                replace(small, used_bytes=DRIVER_BYTES),
+                replace(large, used_bytes=self.used),
+            ]
+            self.world.table.holding = (
+                {
+                    self.pid(replica_id): {CARD: reserved + CONTEXT}
+                    for replica_id, reserved in self.reserved.items()
+                }
+                if self.lists_processes
+                else {}
+            )
+            self.world.look()
+            for replica_id, reserved in self.reserved.items():
+                self.world.measure(self.world.runtime._residents[replica_id], reserved)
+
+    @property
+    def claimed(self) -> int:
+        return self.world.held[1]
+
+
+@pytest.fixture(params=[True, False], ids=["listed", "hidden"])
+def card(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Card]:
+    """Yields a card whose driver lists the processes, or hides them as in a container."""
+    card = Card(tmp_path, lists_processes=request.param)
+    yield card
+    card.world.close()
+
+
+def spec(number: int) -> DeploymentSpec:
+    return replace(MODEL, id=f"dep_{number}", source=f"upl_{number}", device="cuda:1")
+
+
+def write_weights(folder: Path, dtype: str, numbers: int) -> None:
+    width = {"F32": 4, "BF16": 2}[dtype]
+    header = json.dumps(
+        {"w": {"dtype": dtype, "shape": [numbers], "data_offsets": [0, numbers * width]}}
+    ).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        # Sparse, so that it takes no room on the disk.
+        file.truncate(8 + len(header) + numbers * width)
+
+
+@pytest.mark.parametrize("count", [1, 30])
+async def test_claims_are_within_ten_percent_of_the_driver(card: Card, count: int) -> None:
+    for number in range(count):
+        await card.launch(spec(number), (22 + 13 * (number % 7)) * MIB)
+    card.read()
+    assert card.claimed == pytest.approx(card.used, rel=0.1)
+    assert card.claimed >= card.used - 2 * DRIVER_BYTES
+
+
+async def test_a_large_model_is_within_ten_percent(card: Card) -> None:
+    await card.launch(spec(0), 2100 * MIB)
+    card.read()
+    assert card.claimed == pytest.approx(card.used, rel=0.1)
+
+
+async def test_the_context_is_measured_once_and_kept(card: Card, tmp_path: Path) -> None:
+    sizing = card.world.runtime._device_sizing
+    assert sizing.context_bytes() == CONTEXT_BYTES
+    await card.launch(spec(0), 500 * MIB)
+    card.read()
+    assert sizing.context_bytes() == CONTEXT
+    again = World(tmp_path)
+    assert again.runtime._device_sizing.context_bytes() == CONTEXT, "after a restart, too"
+    again.close()
+
+
+async def test_other_processes_take_from_the_budget(card: Card) -> None:
+    await card.launch(spec(0), 500 * MIB)
+    card.other_bytes = 30 * GIB
+    card.read()
+    _, large = card.world.runtime.machine().devices
+    assert large.used_bytes == card.used
+    assert large.other_bytes == pytest.approx(30 * GIB, abs=16 * MIB)
+    assert large.budget_bytes == pytest.approx(9 * GIB, abs=16 * MIB)
+    with pytest.raises(CapacityError, match=r"Other processes hold 30\.0 GiB in addition"):
+        await card.world.launch(replace(spec(1), memory_bytes=20 * GIB))
+    card.other_bytes = 0
+    card.read()
+    assert card.world.runtime.machine().devices[1].budget_bytes == 36 * GIB
+
+
+async def test_two_servers_on_one_card(tmp_path: Path) -> None:
+    first, second = Card(tmp_path / "first"), Card(tmp_path / "second")
+    for card, other in ((first, second), (second, first)):
+        for number in range(4):
+            await card.launch(spec(number), 2 * GIB)
+        other.other_bytes = card.ours
+    for card in (first, second):
+        card.read()
+        (_, large) = card.world.runtime.machine().devices
+        assert large.budget_bytes + large.other_bytes <= 40 * GIB
+        assert large.held_bytes + large.other_bytes == pytest.approx(card.used, rel=0.1)
+        card.world.close()
+
+
+async def test_forty_deployments_on_a_card_for_thirty(card: Card) -> None:
+    size = int(36 * GIB / 30.5 / HEADROOM) - CONTEXT
+    served: list[int] = []
+    residents: list[Resident] = []
+    for turn in range(80):
+        number = turn % 40
+        room = card.world.runtime._memory.devices[1]
+        need = card.world.runtime._device_sizing.wanted(spec(number))
+        assert need
+        while residents and room.held + need.size > room.total:
+            card.end(residents.pop(0))
+        resident = await card.launch(spec(number), size)
+        residents.append(resident)
+        served.append(number)
+        card.read()
+        assert card.used <= 40 * GIB, "no overrun"
+        assert card.claimed <= 36 * GIB
+    assert sorted(served) == sorted([*range(40)] * 2), "each was served in time"
+    assert len(residents) >= 30
+
+
+class TestFirstClaim:
+    async def test_is_the_weights_in_their_type(self, card: Card) -> None:
+        write_weights(card.world.model, "BF16", 1_000_000_000)
+        model = replace(spec(0), memory_bytes=5 * GIB)
+        await card.world.launch(model)
+        weights = 2_000_000_000
+        assert card.claimed == pytest.approx(weights * 1.05 + CONTEXT_BYTES + 128 * MIB, abs=MIB)
+
+    async def test_a_model_larger_than_the_card_says_what_fits(self, card: Card) -> None:
+        # Single precision takes 40 GiB of weights, and half of it in half precision.
+        write_weights(card.world.model, "F32", 10 * GIB)
+        model = spec(0)
+        card.world.runtime.apply(model, running=False)
+        await card.world.runtime._weigh(model, card.world.model)
+        with pytest.raises(CapacityError) as caught:
+            await card.world.launch(model)
+        assert "needs about 42.8 GiB of the memory of GPU 1 and cannot fit" in caught.value.message
+        assert "In half precision it needs about 21.8 GiB and fits" in caught.value.message
+        assert "set 'dtype' to 'bfloat16'" in caught.value.message
+        with pytest.raises(CapacityError, match="Models with weights of up to"):
+            await card.world.launch(replace(model, source="other", memory_bytes=50 * GIB))
+
+    async def test_auto_runs_it_on_the_cpu_and_says_why(self, card: Card) -> None:
+        model = replace(spec(0), device="auto", memory_bytes=50 * GIB)
+        resident = await card.world.launch(model)
+        assert card.world.told[-1].device == "cpu"
+        wire: Any = resident.replica.channel
+        wire.receive(Loaded(1.0, convertible=False, device="cpu"))
+        await settle()
+        assert "cannot fit" in resident.replica.device_problem
+
+
+async def test_a_replica_on_the_cpu_releases_its_claim(card: Card) -> None:
+    resident = await card.world.launch(spec(0))
+    assert card.claimed
+    wire: Any = resident.replica.channel
+    wire.receive(Loaded(1.0, convertible=False, device="cpu", device_problem="no driver."))
+    card.world.measure(resident, 0)
+    assert card.claimed == 0
+    assert card.world.size(spec(0)) == MODEL.memory_bytes + CONTEXT_BYTES, "the next one claims"
+
+
+async def test_a_reading_without_devices_says_nothing(card: Card) -> None:
+    await card.launch(spec(0), GIB)
+    card.read()
+    before = card.world.runtime.machine().devices
+    table: list[Device] = []
+    assert not card.world.runtime._device_watch.apply(table, {})
+    assert card.world.runtime.machine().devices == before
