@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from stoker.models.llm import scheduler as scheduling
+from stoker.models.llm.draws import Draws
 from stoker.models.llm.interface import Output
 from stoker.models.llm.lookup import Lookup
 from stoker.models.llm.scheduler import Scheduler
@@ -210,12 +211,12 @@ class TestDistribution:
 
     def test_the_measure_can_fail(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The measure detects a biased draw, as if a guess were used for the drawn token."""
-        from stoker.models.llm import sampling as drawing
+        uniform = Draws.uniform
 
-        def biased(probabilities: torch.Tensor, uniform: float) -> int:
-            return int(probabilities.cumsum(-1).lt(uniform**1.3).sum().clamp(max=3))
+        def biased(draws: Draws, place: int = 0) -> float:
+            return uniform(draws, place) ** 1.3
 
-        monkeypatch.setattr(drawing, "_inverse", biased)
+        monkeypatch.setattr(Draws, "uniform", biased)
         assert self.chi_square(self.pairs(measured())) > 37.7
 
 
