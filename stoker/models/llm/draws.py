@@ -47,7 +47,9 @@ class Draws:
         self._ends = np.array(known_ends, np.int64)
         self.rules = rules.begin(prompt, sampling, known_ends) if rules else None
         is_penalized = (sampling.repetition_penalty or 1.0) != 1.0 and not self.rules
-        self._seen = TokenCounts(prompt) if is_penalized else None
+        # Placeholders of images may lie beyond the logits.
+        known_tokens = (token for token in prompt if token < vocabulary)
+        self._seen = TokenCounts(known_tokens) if is_penalized else None
         """Tokens of the prompt and the answer, if these are penalized."""
         is_counted = sampling.frequency_penalty or sampling.presence_penalty
         self._generated = TokenCounts() if is_counted else None
