@@ -120,7 +120,7 @@ class Draws:
             tokens = np.fromiter(bias, np.int64)
             edits.raised.add(start, tokens, np.fromiter(bias.values(), np.float32))
         if not self.rules and self._count + place < (sampling.min_tokens or 0):
-            edits.excluded.add(start, self._ends, 0)
+            edits.excluded.add(start, self._ends, 0.0)
 
     def mask(self) -> Array | None:
         """Returns the tokens that may be drawn, `packed`. None if all may.
@@ -143,6 +143,12 @@ class Row:
     draws: Draws
     place: int = 0
     """Number of guessed tokens before it. They count as drawn."""
+
+    @property
+    def plain(self) -> bool:
+        """True if the result is the likeliest token of the unchanged logits."""
+        draws = self.draws
+        return draws.greedy and draws.sampling.logprobs is None and not draws.changes(self.place)
 
     @property
     def by_rules(self) -> bool:

@@ -24,9 +24,10 @@ class Options:
     uniform: torch.Tensor
     temperature: torch.Tensor
     top_p: torch.Tensor
-    min_p: torch.Tensor
-    top_k: torch.Tensor
-    """0 means any number of tokens."""
+    min_p: torch.Tensor | None
+    """None if it is 0 for all rows."""
+    top_k: torch.Tensor | None
+    """0 means any number of tokens. None if it is 0 for all rows."""
 
 
 @dataclass(frozen=True)
@@ -35,29 +36,27 @@ class Choice:
 
     token: torch.Tensor
     """(rows, 1), int64."""
-    finite: torch.Tensor
-    """(rows, 1), bool. False if the row has no token that could be drawn. Its token means nothing
-    then.
+    largest: torch.Tensor
+    """(rows, 1), float32: the largest logit. If it is not finite, no token can be drawn, and the
+    token means nothing.
     """
     exact: torch.Tensor
     """(rows, 1), bool. False if the token must be drawn again, with `thorough`."""
 
 
 class Way(Protocol):
-    """Draws a token of each row."""
+    """Draws a token of each row of (rows, vocabulary)."""
 
     def __call__(
         self, scores: torch.Tensor, options: Options, *, thorough: bool = False
     ) -> Choice: ...
 
 
-def likeliest(
-    scores: torch.Tensor, options: Options | None = None, *, thorough: bool = False
-) -> Choice:
-    """Returns the likeliest token of each row of (rows, vocabulary)."""
+def likeliest(scores: torch.Tensor, options: Options, *, thorough: bool = False) -> Choice:
+    """Returns the likeliest token."""
     del options, thorough
     values, tokens = scores.max(-1, keepdim=True)
-    return Choice(tokens, torch.isfinite(values), torch.ones_like(values, dtype=torch.bool))
+    return Choice(tokens, values, torch.ones_like(tokens, dtype=torch.bool))
 
 
 def from_all(scores: torch.Tensor, options: Options, *, thorough: bool = False) -> Choice:
@@ -66,7 +65,7 @@ def from_all(scores: torch.Tensor, options: Options, *, thorough: bool = False) 
     Args:
         thorough: if True, costs more and is exact for every row. Otherwise nearly always.
     """
-    probabilities, finite = _softmax(scores, options.temperature)
+    probabilities, largest = _softmax(scores, options.temperature)
     cumulative = probabilities.cumsum(-1)
     target = cumulative[:, -1:] * options.uniform
     places = torch.searchsorted(cumulative, target, right=True)
@@ -76,8 +75,7 @@ def from_all(scores: torch.Tensor, options: Options, *, thorough: bool = False) 
         tokens = torch.arange(scores.shape[-1], device=scores.device)
         possible = (probabilities > 0) & (tokens <= places)
         places = torch.where(possible, tokens, 0).amax(-1, keepdim=True)
-        return Choice(places, finite, torch.ones_like(finite))
-    return Choice(places, finite, probabilities.gather(-1, places) > 0)
+    return Choice(places, largest, probabilities.gather(-1, places) > 0)
 
 
 def from_likeliest(scores: torch.Tensor, options: Options, *, thorough: bool = False) -> Choice:
@@ -87,29 +85,42 @@ def from_likeliest(scores: torch.Tensor, options: Options, *, thorough: bool = F
         thorough: if True, sorts the whole vocabulary. Otherwise the likeliest tokens, which nearly
             always suffice.
     """
-    probabilities, finite = _softmax(scores, options.temperature)
+    probabilities, largest = _softmax(scores, options.temperature)
     size = scores.shape[-1]
     candidates = size if thorough else min(CANDIDATES, size)
     values, tokens = torch.topk(probabilities, candidates)
-    places = torch.arange(candidates, device=scores.device)
-    top_k = options.top_k
-    limit = torch.where(top_k > 0, top_k.clamp(max=candidates), candidates).long()
-    # The tokens that top_k keeps form a distribution of their own.
-    leading = torch.where(places < limit, values, 0)
-    cumulative = leading.cumsum(-1)
-    total = torch.where(top_k > 0, cumulative[:, -1:], 1)
-    before = (cumulative - leading) / total
-    # A token is kept while the tokens before it have not reached top_p. The first is always kept.
-    reached = ((before < options.top_p) & (places < limit)).sum(-1, keepdim=True)
-    likely = (values >= options.min_p * values[:, :1]).sum(-1, keepdim=True)
-    count = torch.minimum(torch.minimum(reached, likely).clamp_(min=1), limit)
-    # Probabilities descend, so those that are 0 come last.
-    possible = ((values > 0) & (places < count)).sum(-1, keepdim=True)
+    count, cumulative = _kept(values, options)
     target = cumulative.gather(-1, count - 1) * options.uniform
     drawn = torch.searchsorted(cumulative, target, right=True)
-    drawn = torch.minimum(drawn, possible - 1).clamp_(min=0)
-    exact = (count < candidates) | (top_k == candidates) | (candidates == size)
-    return Choice(tokens.gather(-1, drawn), finite, exact)
+    # Rounding may put the number at the very end. Tokens without probability come last.
+    last = torch.minimum(count, (values > 0).sum(-1, keepdim=True)) - 1
+    token = tokens.gather(-1, torch.minimum(drawn, last).clamp_(min=0))
+    exact = count <= (size if candidates == size else candidates - 1)
+    if options.top_k is not None:
+        exact |= options.top_k == candidates
+    return Choice(token, largest, exact)
+
+
+def _kept(values: torch.Tensor, options: Options) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns how many of the descending probabilities are kept, and their cumulative sums."""
+    top_k = options.top_k
+    if top_k is None:
+        cumulative = values.cumsum(-1)
+        reached = cumulative - values < options.top_p
+    else:
+        # The tokens that top_k keeps form a distribution of their own.
+        inside = torch.arange(values.shape[-1], device=values.device) < top_k
+        inside |= top_k == 0
+        leading = torch.where(inside, values, 0)
+        cumulative = leading.cumsum(-1)
+        total = torch.where(top_k > 0, cumulative[:, -1:], 1)
+        reached = inside & ((cumulative - leading) / total < options.top_p)
+    # A token is kept while the tokens before it have not reached top_p. The first is always kept.
+    count = reached.sum(-1, keepdim=True)
+    if options.min_p is not None:
+        likely = (values >= options.min_p * values[:, :1]).sum(-1, keepdim=True)
+        count = torch.minimum(count, likely)
+    return count.clamp_(min=1), cumulative
 
 
 def logprobs(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> list[torch.Tensor]:
@@ -133,6 +144,6 @@ def logprobs(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> list[torch
 
 
 def _softmax(scores: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the probabilities, and whether each row has a finite largest logit."""
+    """Returns the probabilities, and the largest logit of each row."""
     largest = scores.amax(-1, keepdim=True)
-    return torch.softmax((scores - largest).div_(temperature), dim=-1), torch.isfinite(largest)
+    return torch.softmax((scores - largest).div_(temperature), dim=-1), largest

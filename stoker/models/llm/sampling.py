@@ -9,6 +9,7 @@ are copied back together.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -86,8 +87,9 @@ def _counted(
 
 
 def _drawn(logits: torch.Tensor, rows: Sequence[Row]) -> list[Drawn | DrawError]:
-    is_cpu = logits.device.type == "cpu"
-    block = max(1, _CPU_BLOCK // logits.shape[-1] if is_cpu else len(rows))
+    block = max(1, len(rows))
+    if logits.device.type == "cpu" and not all(row.plain for row in rows):
+        block = max(1, _CPU_BLOCK // logits.shape[-1])
     return [
         result
         for start in range(0, len(rows), block)
@@ -106,6 +108,8 @@ def rows_of(logits: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
 
 
 def _block(logits: torch.Tensor, rows: Sequence[Row]) -> list[Drawn | DrawError]:
+    if all(row.plain for row in rows):
+        return _likeliest(logits)
     scores, errors = shaped(logits, rows)
     picked = _picked(logits, scores, rows)
     if again := [place for place, pick in enumerate(picked) if pick.finite and not pick.exact]:
@@ -124,6 +128,14 @@ def _block(logits: torch.Tensor, rows: Sequence[Row]) -> list[Drawn | DrawError]
         else:
             results.append(DrawError(NOTHING))
     return results
+
+
+def _likeliest(logits: torch.Tensor) -> list[Drawn | DrawError]:
+    (numbers,) = _fetched([torch.stack(logits.max(-1), dim=1)])
+    return [
+        (int(token), None) if isfinite(largest) else DrawError(NOTHING)
+        for largest, token in numbers
+    ]
 
 
 def shaped(logits: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, dict[int, DrawError]]:
@@ -173,16 +185,16 @@ def _picked(
         for place, row in enumerate(rows)
         if (top := row.draws.sampling.logprobs) is not None
     }
-    parts = [choice.token, choice.finite, choice.exact]
+    parts = [torch.cat([choice.token, choice.largest, choice.exact], dim=1)]
     if tops:
         reported, tokens = rows_of(logits, [*tops]), rows_of(choice.token, [*tops])
         parts += inverse.logprobs(reported, tokens, _alternatives(logits, tops.values()))
-    token, finite, exact, *numbers = _fetched(parts)
-    reports = _reports([token[place][0] for place in tops], tops.values(), numbers)
+    picks, *numbers = _fetched(parts)
+    reports = _reports([picks[place][0] for place in tops], tops.values(), numbers)
     logprobs = dict(zip(tops, reports, strict=True))
     return [
-        _Pick(int(token[place][0]), finite[place][0] > 0, exact[place][0] > 0, logprobs.get(place))
-        for place in range(len(rows))
+        _Pick(int(token), isfinite(largest), exact > 0, logprobs.get(place))
+        for place, (token, largest, exact) in enumerate(picks)
     ]
 
 
@@ -191,25 +203,36 @@ def _chosen(scores: torch.Tensor, rows: Sequence[Row], *, thorough: bool) -> Cho
     groups: dict[Way, list[int]] = {}
     for place, row in enumerate(rows):
         groups.setdefault(row.way, []).append(place)
-    if set(groups) == {inverse.likeliest}:
-        return inverse.likeliest(scores)
     order = [place for group in groups.values() for place in group]
-    table = np.array([rows[place].options for place in order], np.float32)
-    numbers = uploaded(np.ascontiguousarray(table.T), scores.device)[:, :, None]
+    numbers = [*zip(*[rows[place].options for place in order], strict=True)]
+    has_min_p, has_top_k = any(numbers[3]), any(numbers[4])
+    table = uploaded(np.array(numbers, np.float32)[:, :, None], scores.device)
+
+    def drawn(way: Way, part: torch.Tensor, columns: torch.Tensor) -> Choice:
+        uniform, temperature, top_p, min_p, top_k = columns
+        options = Options(
+            uniform,
+            temperature,
+            top_p,
+            min_p if has_min_p else None,
+            top_k if has_top_k else None,
+        )
+        return way(part, options, thorough=thorough)
+
     if len(groups) == 1:
         (way,) = groups
-        return way(scores, Options(*numbers), thorough=thorough)
+        return drawn(way, scores, table)
     places, back = uploaded(np.array([order, np.argsort(order)]), scores.device)
     sizes = [len(group) for group in groups.values()]
     choices = [
-        way(scores.index_select(0, some), Options(*options), thorough=thorough)
-        for way, some, options in zip(
-            groups, torch.split(places, sizes), torch.split(numbers, sizes, dim=1), strict=True
+        drawn(way, scores.index_select(0, some), columns)
+        for way, some, columns in zip(
+            groups, torch.split(places, sizes), torch.split(table, sizes, dim=1), strict=True
         )
     ]
     return Choice(
         torch.cat([choice.token for choice in choices]).index_select(0, back),
-        torch.cat([choice.finite for choice in choices]).index_select(0, back),
+        torch.cat([choice.largest for choice in choices]).index_select(0, back),
         torch.cat([choice.exact for choice in choices]).index_select(0, back),
     )
 
@@ -219,6 +242,9 @@ def _fetched(parts: Sequence[torch.Tensor]) -> list[list[list[float]]]:
 
     Tokens are exact, because no vocabulary has 2**24 tokens.
     """
+    if len(parts) == 1:
+        only: Any = parts[0]
+        return [only.tolist()]
     together: Any = torch.cat([part.flatten() for part in parts])
     values = iter(together.tolist())
     return [[list(islice(values, part.shape[1])) for _ in range(part.shape[0])] for part in parts]

@@ -64,7 +64,8 @@ class Edits:
             values: one value per token, or one for all.
         """
         self.places.append(tokens + start)
-        self.values.append(np.broadcast_to(np.asarray(values, np.float32), tokens.shape))
+        is_one = isinstance(values, float)
+        self.values.append(np.full(len(tokens), values, np.float32) if is_one else values)
 
     @property
     def size(self) -> int:
