@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stoker.models.llm.inverse import Way, from_all, from_likeliest, likeliest
-from stoker.models.llm.token_edits import Array, BatchEdits, TokenCounts, packed
+from stoker.models.llm.token_edits import Array, BatchEdits, TokenCounts, packed, repeated
 from stoker.wire.generation_request import Sampling
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ class Draws:
         """
         sampling = self.sampling
         if self._seen:
-            edits.scaled.add(start, self._seen.tokens, sampling.repetition_penalty or 1.0)
+            tokens = self._seen.tokens
+            edits.scaled.add(start, tokens, repeated(sampling.repetition_penalty or 1.0, tokens))
         if generated := self._generated:
             amounts = np.float32(sampling.frequency_penalty) * generated.counts
             amounts += np.float32(sampling.presence_penalty)
@@ -120,7 +121,7 @@ class Draws:
             tokens = np.fromiter(bias, np.int64)
             edits.raised.add(start, tokens, np.fromiter(bias.values(), np.float32))
         if not self.rules and self._count + place < (sampling.min_tokens or 0):
-            edits.excluded.add(start, self._ends, 0.0)
+            edits.excluded.add(start, self._ends, repeated(0.0, self._ends))
 
     def mask(self) -> Array | None:
         """Returns the tokens that may be drawn, `packed`. None if all may.

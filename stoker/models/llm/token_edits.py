@@ -49,6 +49,11 @@ class TokenCounts:
         return np.array(self._counts)
 
 
+def repeated(value: float, tokens: Array) -> Array:
+    """Returns the value for each token, float32."""
+    return np.full(len(tokens), value, np.float32)
+
+
 @dataclass
 class Edits:
     """One kind of change of a batch: indices into the flattened logits, and a value for each."""
@@ -56,16 +61,15 @@ class Edits:
     places: list[Array] = field(default_factory=list[Array])
     values: list[Array] = field(default_factory=list[Array])
 
-    def add(self, start: int, tokens: Array, values: Array | float) -> None:
+    def add(self, start: int, tokens: Array, values: Array) -> None:
         """Adds changes of a row.
 
         Args:
             start: index of the row's first logit.
-            values: one value per token, or one for all.
+            values: float32, one per token.
         """
         self.places.append(tokens + start)
-        is_one = isinstance(values, float)
-        self.values.append(np.full(len(tokens), values, np.float32) if is_one else values)
+        self.values.append(values)
 
     @property
     def size(self) -> int:
