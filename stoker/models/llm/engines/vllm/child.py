@@ -1,8 +1,8 @@
 """Child process of a replica that runs vLLM: tokens in, tokens out, step by step.
 
 It runs on the interpreter of vLLM's environment. From Stoker, it imports only modules that need the
-standard library, msgspec, numpy, torch and llguidance, which vLLM also installs. It fetches nothing and
-listens on no port.
+standard library, msgspec, numpy, torch and llguidance, which vLLM also installs. It fetches nothing
+and listens on no port.
 """
 
 import importlib
