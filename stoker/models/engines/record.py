@@ -15,6 +15,8 @@ AUTO = "auto"
 """Value of `engine` with which the server chooses the first engine that serves the pipeline."""
 Device = Literal["cpu", "cuda"]
 DTYPES = ("float32", "bfloat16", "float16")
+MAX_DEVICES = 64
+"""Maximum number of GPUs of a replica."""
 INT8 = "int8"
 """The `dtype` for weights and activations in eight bits. Only conversions support it."""
 
@@ -52,6 +54,8 @@ class Options:
     """Purpose of such models, as in "text generation", for the error if others set the options."""
     narrower: Sequence[Narrower] = ()
     needs: Needs | None = None
+    devices: Sequence[Device] = ("cpu", "cuda")
+    """Devices on which the options have an effect."""
 
     def narrowed(self, option: str, value: Any, kind: ModelKind) -> Narrower | None:
         """Returns the restriction that excludes an option's value for models of a kind. None if it
