@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stoker.base.config import MIB
-from stoker.runtime.graphics import MOST_DEVICES
+from stoker.models.engines.record import MAX_DEVICES
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def read_table(answer: str, visible: str | None) -> Sequence[Device]:
     valid_rows = [
         row for row in csv.reader(answer.splitlines(), skipinitialspace=True) if _is_good(row)
     ]
-    rows = valid_rows[:MOST_DEVICES] if visible is None else _named(valid_rows, visible)
+    rows = valid_rows[:MAX_DEVICES] if visible is None else _named(valid_rows, visible)
     return [
         Device(index=index, uuid=uuid, name=name.strip()[:100], total_bytes=int(mib) * MIB)
         for index, (uuid, name, mib) in enumerate(rows)
