@@ -177,9 +177,8 @@ class TestEngine:
         assert engine["enum"] == ["auto", "openvino", "torch", "vllm", "diffusers", *TOYS]
         assert engine["description"].endswith("`bag`: a bag of words. `successor`: it counts.")
         assert set(schemas["Config"]["properties"]) == {
-            "weight_format",
-            "speculation",
-            "bag_scale",
+            *("weight_format", "speculation", "bag_scale"),
+            *("devices", "quantization", "kv_cache_dtype"),
         }
 
     @pytest.mark.parametrize(
@@ -289,7 +288,10 @@ class TestRemoved:
         schemas = document["components"]["schemas"]
         engine = schemas["DeploymentCreate"]["properties"]["engine"]
         assert engine["enum"] == ["auto", "openvino", "torch", "vllm", "diffusers"]
-        assert set(schemas["Config"]["properties"]) == {"weight_format", "speculation"}
+        assert set(schemas["Config"]["properties"]) == {
+            *("weight_format", "speculation"),
+            *("devices", "quantization", "kv_cache_dtype"),
+        }
 
     def test_calls(self, left: World) -> None:
         assert left.client.post(MEASURE, json={"inputs": "a"}).status_code == 404

@@ -146,13 +146,14 @@ def inspect(
     loaded = [header for path, header in headers.items() if "/" not in path]
     refuse_other_shapes(served, config.architecture, documents, loaded)
     warnings = refuse_missing_packages(served, file_set, documents)
+    engine = "vllm" if warnings else "torch"
     warnings += warn_of_unused_layers(served, documents, loaded)
     refuse_missing_processor(served, config.architecture, file_set, documents)
     warnings += tuple(
         f"{path} is not loaded: the safetensors files are used." for path in gguf_paths
     )
     return _of_weights(
-        weights, served, config.architecture, config.model_type, engine="torch", warnings=warnings
+        weights, served, config.architecture, config.model_type, engine=engine, warnings=warnings
     )
 
 

@@ -49,5 +49,5 @@ def load_language_model(
     defaults = prompts.defaults
     # Engines with their own loop ignore the rules.
     unruled = () if isinstance(model, Scheduler) else defaults.unruled
-    worker.notices = [*defaults.notices, *unruled, *prompts.dialect.notices]
+    worker.notices = [*spec.notices, *defaults.notices, *unruled, *prompts.dialect.notices]
     return worker

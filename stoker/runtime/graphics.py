@@ -3,12 +3,9 @@
 from dataclasses import dataclass
 
 from stoker.models.engines.catalogue import ENGINES
-from stoker.models.engines.record import AUTO
+from stoker.models.engines.record import AUTO, MAX_DEVICES
 from stoker.models.tasks.registry import SERVED, engines
 from stoker.runtime.specification import DeploymentSpec
-
-MOST_DEVICES = 64
-"""Maximum number of devices per machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +26,7 @@ def graphics_of(spec: DeploymentSpec) -> Graphics | None:
         return None
     record = ENGINES.get(spec.engine)
     count = spec.config.get(record.devices_option) if record else None
-    several = count if isinstance(count, int) and 1 < count <= MOST_DEVICES else 1
+    several = count if isinstance(count, int) and 1 < count <= MAX_DEVICES else 1
     _, _, index = spec.device.partition(":")
     return Graphics(
         count=several,

@@ -142,6 +142,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum bytes for a language model's keys and values on a CPU."""
     options: dict[str, Any] = {}
     """The deployment's `config`: options of its engine."""
+    notices: list[Notice] = []
+    """Notices of the server for the model's owner."""
     adapters: str = ""
     """Folder with adapters that requests may name. Adapters may be added or removed. Empty means
     none.

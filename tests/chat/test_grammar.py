@@ -11,9 +11,10 @@ from stoker.models.chat.answers.answer_events import Event
 from stoker.models.chat.answers.call_formats import FORMATS, Format
 from stoker.models.chat.answers.dialect import Dialect
 from stoker.models.chat.forms.grammar import Grammars, compiled
+from stoker.models.llm.draws import Draws
 from stoker.models.llm.errors import DrawError
 from stoker.models.llm.matcher import Matcher
-from stoker.models.llm.sampling import Draws, draw
+from stoker.models.llm.sampling import draw
 from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import Guide, Sampling, Tools
 from tests.chat.schemas import fits

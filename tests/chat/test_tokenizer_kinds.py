@@ -21,8 +21,9 @@ from tokenizers import (
 from stoker.models.chat.answers.detokenizing import Detokenizer
 from stoker.models.chat.forms.grammar import Grammars, compiled
 from stoker.models.llm import token_table
+from stoker.models.llm.draws import Draws
 from stoker.models.llm.errors import DrawError, FormError
-from stoker.models.llm.sampling import Draws, draw
+from stoker.models.llm.sampling import draw
 from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import Guide, Sampling
 

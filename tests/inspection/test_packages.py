@@ -241,7 +241,9 @@ def test_nothing_is_needed(files: dict[str, bytes]) -> None:
 def test_quantized_language_models_are_left_to_vllm() -> None:
     settings = {"quantization_config": {"quant_method": "awq"}, "model_type": "llama"}
     files = {**model(), "config.json": config("LlamaForCausalLM", **settings)}
-    assert inspect(MemoryFiles(files), None, PIPELINES).warnings == (
+    inspection = inspect(MemoryFiles(files), None, PIPELINES)
+    assert inspection.engines == ("vllm",)
+    assert inspection.warnings == (
         "config.json: quantization by awq needs gptqmodel, which is not installed. Only the engine "
         "'vllm' can load it.",
     )

@@ -11,10 +11,11 @@ import transformers
 
 from stoker.models.chat.prompts.templates import ChatTemplate
 from stoker.models.llm.checkpoint import load_model
+from stoker.models.llm.draws import Draws, Row
 from stoker.models.llm.engines.torch import TorchRunner
 from stoker.models.llm.generation_defaults import Defaults
 from stoker.models.llm.logit_rules import LogitRules
-from stoker.models.llm.sampling import Draws
+from stoker.models.llm.sampling import shaped
 from stoker.models.llm.scheduler import Scheduler
 from stoker.models.llm.speculation import Speculation
 from stoker.wire.generation_request import Sampling
@@ -181,8 +182,8 @@ class TestAsGenerate:
         sampling = defaults.filled(Sampling(max_tokens=1), len(PROMPT))
         row = self._logits(world)
         draws = Draws(sampling, PROMPT, frozenset(), VOCABULARY, rules=defaults.rules)
-        truncated = draws.truncated(draws.shaped(row))
-        assert truncated is not None
+        assert Row(draws).by_rules
+        (truncated,), _ = shaped(row[None], [Row(draws)])
         torch.testing.assert_close(truncated.softmax(-1), expected[0].softmax(-1))
         assert int((truncated > -torch.inf).sum()) > 1
 

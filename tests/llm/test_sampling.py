@@ -6,10 +6,11 @@ import pytest
 import torch
 import transformers
 
-from stoker.models.llm import sampling as sampling_module
+from stoker.models.llm import inverse
+from stoker.models.llm.draws import Draws, Row
 from stoker.models.llm.errors import DrawError
 from stoker.models.llm.interface import Logprob
-from stoker.models.llm.sampling import Draws, draw
+from stoker.models.llm.sampling import draw, shaped
 from stoker.wire.generation_request import Sampling
 
 library: Any = transformers
@@ -45,6 +46,13 @@ def token(row: torch.Tensor, one: Draws) -> int:
 def drawn(row: torch.Tensor, count: int, **more: Any) -> Counter[int]:
     draw_state = draws(size=row.numel(), **more)
     return Counter(token(row, draw_state) for _ in range(count))
+
+
+def edited(row: torch.Tensor, draw_state: Draws) -> torch.Tensor:
+    """Returns a row of logits after all changes of single tokens."""
+    scores, errors = shaped(row[None], [Row(draw_state)])
+    assert not errors
+    return scores[0]
 
 
 def listed(values: Any) -> list[Any]:
@@ -128,7 +136,7 @@ def ours(row: torch.Tensor, monkeypatch: pytest.MonkeyPatch, **more: Any) -> set
 
     def at(number: float) -> int:
         draw_state = draws(size=row.numel(), **more)
-        monkeypatch.setattr(draw_state, "uniform", lambda: number)
+        monkeypatch.setattr(draw_state, "uniform", lambda _: number)
         return token(row, draw_state)
 
     def between(low: float, first: int, high: float, last: int) -> set[int]:
@@ -168,7 +176,7 @@ class TestTruncation:
     def test_top_p_over_more_tokens_than_are_sorted_at_first(
         self, share: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sampling_module, "_CANDIDATES", 16)
+        monkeypatch.setattr(inverse, "CANDIDATES", 16)
         row = logits(5, 60, 0.3)
         assert ours(row, monkeypatch, top_p=share) == theirs(row, library.TopPLogitsWarper(share))
 
@@ -176,7 +184,7 @@ class TestTruncation:
     def test_top_k_about_as_large_as_what_is_sorted_at_first(
         self, count: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sampling_module, "_CANDIDATES", 16)
+        monkeypatch.setattr(inverse, "CANDIDATES", 16)
         row = logits(6, 60, 0.3)
         drawable = ours(row, monkeypatch, top_k=count)
         assert drawable == theirs(row, library.TopKLogitsWarper(count))
@@ -230,7 +238,7 @@ class TestPenalties:
         row = logits(1)
         processor = library.RepetitionPenaltyLogitsProcessor(penalty=1.3)
         expected = processor(torch.tensor([[*prompt, *generated_tokens]]), row[None].clone())[0]
-        assert torch.equal(draw_state.shaped(row), expected)
+        assert torch.equal(edited(row, draw_state), expected)
         assert not torch.equal(expected, row)
 
     def test_frequency_counts_what_was_generated(self) -> None:
@@ -241,7 +249,7 @@ class TestPenalties:
         expected = row.clone()
         expected[7] -= 1.5
         expected[9] -= 0.5
-        assert torch.equal(draw_state.shaped(row), expected)
+        assert torch.equal(edited(row, draw_state), expected)
 
     def test_presence_counts_once(self) -> None:
         draw_state = draws(prompt=(1, 2, 3), presence_penalty=0.75)
@@ -250,14 +258,14 @@ class TestPenalties:
         row = logits(2)
         expected = row.clone()
         expected[[7, 9]] -= 0.75
-        assert torch.equal(draw_state.shaped(row), expected)
+        assert torch.equal(edited(row, draw_state), expected)
 
     def test_both_and_negative_ones(self) -> None:
         draw_state = draws(frequency_penalty=-1.0, presence_penalty=2.0)
         for place in (4, 4, 6):
             draw_state.count(place)
         row = torch.zeros(10)
-        assert listed(draw_state.shaped(row)[:8]) == [0, 0, 0, 0, 0, 0, -1, 0]
+        assert listed(edited(row, draw_state)[:8]) == [0, 0, 0, 0, 0, 0, -1, 0]
 
     def test_what_is_drawn_counts(self) -> None:
         """With constant logits, each token is drawn once before any is repeated."""
@@ -269,7 +277,7 @@ class TestPenalties:
         row = logits(3)
         before = row.clone()
         draw_state = draws(prompt=(1,), repetition_penalty=2.0, logit_bias={4: 3.0})
-        draw_state.shaped(row)
+        edited(row, draw_state)
         assert torch.equal(row, before)
 
 
@@ -290,7 +298,7 @@ class TestBias:
         row = logits(1)
         expected = row.clone()
         expected[[5, 17]] += torch.tensor([1.5, -2.0])
-        assert torch.equal(draws(logit_bias={5: 1.5, 17: -2}).shaped(row), expected)
+        assert torch.equal(edited(row, draws(logit_bias={5: 1.5, 17: -2})), expected)
 
 
 class TestMinTokens:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from stoker.models.llm import sampling as sampling_module
 from stoker.models.llm import scheduler as scheduling
+from stoker.models.llm.draws import Draws
 from stoker.models.llm.interface import Output
 from stoker.models.llm.lookup import Lookup
 from stoker.models.llm.scheduler import Scheduler
@@ -160,6 +162,26 @@ class TestAnyMix:
         assert passes[0] == 90
         assert passes[1] < 40
 
+    @pytest.mark.parametrize("penalty", [0.0, 1e-6])
+    def test_one_wait_per_pass(self, penalty: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Tokens after right guesses are fetched together, unless they depend on one another."""
+        waits: list[int] = []
+        fetched = sampling_module._fetched
+
+        def counted(parts: Sequence[torch.Tensor]) -> list[list[list[float]]]:
+            waits.append(len(parts))
+            return fetched(parts)
+
+        monkeypatch.setattr(sampling_module, "_fetched", counted)
+        runner = ToyRunner(max_length=96, logits=forgetful_logits)
+        answers = Answers(eager(runner))
+        wishes = sampling(max_tokens=60, temperature=0.01, seed=1, frequency_penalty=penalty)
+        answers.scheduler.submit(submission(1, [3, 4], wishes))
+        answers.drain()
+        assert len(answers.tokens[1]) == 60
+        assert len(runner.steps) < 60
+        assert len(waits) == (60 if penalty else len(runner.steps))
+
 
 def markov(tokens: Sequence[int]) -> torch.Tensor:
     """Returns logits of four tokens, determined by the last token."""
@@ -210,12 +232,12 @@ class TestDistribution:
 
     def test_the_measure_can_fail(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The measure detects a biased draw, as if a guess were used for the drawn token."""
-        from stoker.models.llm import sampling as drawing
+        uniform = Draws.uniform
 
-        def biased(probabilities: torch.Tensor, uniform: float) -> int:
-            return int(probabilities.cumsum(-1).lt(uniform**1.3).sum().clamp(max=3))
+        def biased(draws: Draws, place: int = 0) -> float:
+            return uniform(draws, place) ** 1.3
 
-        monkeypatch.setattr(drawing, "_inverse", biased)
+        monkeypatch.setattr(Draws, "uniform", biased)
         assert self.chi_square(self.pairs(measured())) > 37.7
 
 

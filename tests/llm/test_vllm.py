@@ -31,10 +31,21 @@ from stoker.models.llm.engines.vllm.channel import (
     FromChild,
     LoadModel,
     LoadRefused,
+    Moved,
     Ready,
+    Sleep,
     Stepped,
     Submit,
     ToChild,
+    Wake,
+)
+from stoker.models.llm.engines.vllm.child import _moved, _submitted
+from stoker.models.llm.engines.vllm.engine import (
+    ChildEngine,
+    EngineSequence,
+    _on_cpu,
+    _on_gpu,
+    _with_forms,
 )
 from stoker.models.llm.engines.vllm.model import ChildLostError, ModelProcess, VllmModel
 from stoker.models.llm.interface import Logprob, Output
@@ -80,13 +91,16 @@ class TestChannel:
                 after=0,
             ),
             Abort(3),
+            Sleep(),
+            Wake(),
         ],
     )
     def test_to_the_child(self, ends: Any, message: ToChild) -> None:
         self._passes(ends, message, ToChild)
 
     @pytest.mark.parametrize(
-        "message", [Ready(max_length=320, vocabulary=400), LoadRefused("why"), STEPPED]
+        "message",
+        [Ready(max_length=320, vocabulary=400), LoadRefused("why"), STEPPED, Moved(), Moved("why")],
     )
     def test_from_the_child(self, ends: Any, message: FromChild) -> None:
         self._passes(ends, message, FromChild)
@@ -265,6 +279,67 @@ class TestModel:
         with pytest.raises(ChildLostError):
             peer.model.step()
         assert peer.process.poll() == -signal.SIGKILL
+
+
+class TestSleep:
+    @pytest.mark.parametrize(("move", "sent"), [("sleep", Sleep()), ("wake_up", Wake())])
+    def test_waits_for_the_child(self, peer: Peer, move: str, sent: Any) -> None:
+        moving = threading.Thread(target=getattr(peer.model, move))
+        moving.start()
+        assert peer.channel.receive() == sent
+        assert peer.model.at_work
+        peer.channel.send(Moved())
+        peer.says(usage=0)
+        moving.join(60)
+        assert not moving.is_alive()
+        peer.until(lambda: not peer.model.at_work)
+
+    def test_a_failure_is_raised(self, peer: Peer) -> None:
+        peer.channel.send(Moved("no memory"))
+        with pytest.raises(RuntimeError, match="no memory"):
+            peer.model.sleep()
+
+    def test_a_child_that_ends_is_not_awaited(self, peer: Peer) -> None:
+        threading.Timer(0.1, peer.kill).start()
+        with pytest.raises(ChildLostError):
+            peer.model.sleep()
+
+    def test_only_while_nothing_runs(self) -> None:
+        engine = ChildEngine.__new__(ChildEngine)
+        calls: list[Any] = []
+        library: Any = SimpleNamespace(
+            sleep=lambda **more: calls.append(more), wake_up=lambda: calls.append("awake")
+        )
+        engine._vllm, engine._answers = library, {1: EngineSequence(frozenset(), 0)}
+        assert _moved(engine.sleep) == Moved("sequences are running")
+        engine._answers.clear()
+        assert _moved(engine.sleep) == _moved(engine.wake_up) == Moved()
+        assert calls == [{"level": 1}, "awake"]
+
+
+class TestSeveralDevices:
+    def test_a_form_is_refused(self) -> None:
+        """The answers' forms are in another process than the logits."""
+        engine = ChildEngine.__new__(ChildEngine)
+        engine._has_forms = False
+        (output,) = _submitted(engine, Submit(id=4, prompt=[1], sampling=GREEDY), object())
+        assert output.form and "'devices' 1" in output.error
+
+    def test_options(self) -> None:
+        load = msgspec.structs.replace(
+            LOAD, device="cuda", devices=2, quantization="fp8", kv_cache_dtype="fp8"
+        )
+        options = _on_gpu(load)
+        assert options["tensor_parallel_size"] == 2
+        assert options["quantization"] == options["kv_cache_dtype"] == "fp8"
+        assert not _with_forms(load, {})
+
+    @pytest.mark.parametrize(
+        "option", [{"devices": 2}, {"quantization": "fp8"}, {"kv_cache_dtype": "fp8"}]
+    )
+    def test_a_cpu_has_none(self, option: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="need a GPU"):
+            _on_cpu(msgspec.structs.replace(LOAD, **option))
 
 
 class TestWorker:

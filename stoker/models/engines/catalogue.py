@@ -7,7 +7,7 @@ module, so it imports nothing heavy: records name their classes by dotted names.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,7 @@ from stoker.models.engines.record import (
     AUTO,
     DTYPES,
     INT8,
+    MAX_DEVICES,
     TORCH_DTYPES,
     EngineRecord,
     Narrower,
@@ -52,6 +53,25 @@ class SchedulingOptions(Strict):
 
 def _of_server(name: str, title: str) -> Needs:
     return Needs(module=name, title=title, install=install_package_command(name))
+
+
+class VllmOptions(Strict):
+    devices: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_DEVICES,
+        description="Number of GPUs that a replica on vLLM is spread over (tensor parallelism).",
+    )
+    quantization: Literal["fp8"] | None = Field(
+        default=None,
+        description="`fp8`: vLLM rounds the weights to eight bits when it loads them on a GPU. "
+        "That halves their memory and changes the answers.",
+    )
+    kv_cache_dtype: Literal["fp8"] | None = Field(
+        default=None,
+        description="`fp8`: vLLM keeps keys and values in eight bits on a GPU, so that twice as "
+        "many tokens have room. That changes the answers.",
+    )
 
 
 _NNCF = Needs(module="nncf", title="NNCF", install=install_command("compression"))
@@ -112,6 +132,10 @@ OURS = (
             python_setting="vllm_python",
             gpu_share_setting="vllm_gpu_share",
         ),
+        options=Options(
+            model=VllmOptions, kinds=(ModelKind.TEXT,), purpose="text generation", devices=("cuda",)
+        ),
+        devices_option="devices",
         for_language="stoker.models.llm.engines.vllm.model:VllmEngine",
         preloads=("stoker.models.llm.engines.vllm.model",),
     ),

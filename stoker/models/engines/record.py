@@ -17,6 +17,8 @@ AUTO = "auto"
 """Value of `engine` with which the server chooses the first engine that serves the pipeline."""
 Device = Literal["cpu", "cuda"]
 DTYPES = ("float32", "bfloat16", "float16")
+MAX_DEVICES = 64
+"""Maximum number of GPUs of a replica."""
 TF32 = "tf32"
 """The `dtype` for float32 numbers that a GPU rounds to ten bits before each product. Products on a
 CPU are exact.
@@ -71,6 +73,8 @@ class Options:
     """Purpose of such models, as in "text generation", for the error if others set the options."""
     narrower: Sequence[Narrower] = ()
     needs: Needs | None = None
+    devices: Sequence[Device] = ("cpu", "cuda")
+    """Devices on which the options have an effect."""
 
     def narrowed(self, option: str, value: Any, kind: ModelKind) -> Narrower | None:
         """Returns the restriction that excludes an option's value for models of a kind. None if it

@@ -6,12 +6,16 @@ in their files incur the cost.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import WatermarkingConfig
 from transformers.generation import logits_process
 
+from stoker.models.llm.token_edits import uploaded
 from stoker.wire.generation_request import Sampling
 
 _library: Any = logits_process
@@ -40,6 +44,17 @@ _Typical = _library.TypicalLogitsWarper
 Processor = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Maps tokens (1, length) and logits (1, vocabulary) to new logits."""
 
+
+@dataclass(frozen=True)
+class Processors:
+    """Processors of one sequence for logits on one device."""
+
+    shaping: Sequence[Processor]
+    """Processors for every token."""
+    drawing: Sequence[Processor]
+    """Processors for tokens that are drawn at random. Empty if the request's options suffice."""
+
+
 _SHAPING = (
     *("sequence_bias", "encoder_repetition_penalty", "no_repeat_ngram_size"),
     *("encoder_no_repeat_ngram_size", "bad_words_ids", "forced_bos_token_id"),
@@ -63,37 +78,35 @@ class SequenceRules:
     """The rules for one sequence."""
 
     def __init__(
-        self, prompt: Sequence[int], shaping: Sequence[Processor], drawing: Sequence[Processor]
+        self, prompt: Sequence[int], draws: bool, processors: Callable[[torch.device], Processors]
     ) -> None:
         """
         Args:
-            shaping: processors for every token.
-            drawing: processors for tokens that are drawn at random. Empty if the request's options
-                suffice.
+            draws: True if `truncated` must be used. If False, the request's options suffice.
+            processors: creates the processors for logits on a device.
         """
         self._tokens = list(prompt)
-        self._shaping = shaping
-        self._drawing = drawing
+        self.draws = draws
+        self._processors = cache(processors)
 
     def count(self, token: int) -> None:
         """Adds a drawn token."""
         self._tokens.append(token)
 
-    @property
-    def draws(self) -> bool:
-        """True if `truncated` must be used."""
-        return bool(self._drawing)
-
     def shaped(self, row: torch.Tensor) -> torch.Tensor:
         """Returns logits (vocabulary,) after all rules except the truncation for drawing."""
-        return self._after(self._shaping, row)
+        return self._after(self._processors(row.device).shaping, row)
 
     def truncated(self, row: torch.Tensor) -> torch.Tensor:
-        """Returns the logits to draw from, after the temperature. Excluded tokens are -inf."""
-        return self._after(self._drawing, row)
+        """Returns the logits to draw from, after the temperature. Excluded tokens are -inf.
+
+        A row without a finite largest logit becomes NaN.
+        """
+        truncated = self._after(self._processors(row.device).drawing, row)
+        return torch.where(torch.isfinite(row.max()), truncated, torch.nan)
 
     def _after(self, processors: Sequence[Processor], row: torch.Tensor) -> torch.Tensor:
-        tokens, scores = torch.tensor([self._tokens]), row[None]
+        tokens, scores = uploaded(np.array([self._tokens]), row.device), row[None]
         for process in processors:
             scores = process(tokens, scores)
         return scores[0]
@@ -139,21 +152,27 @@ class LogitRules:
             sampling: complete sampling options of the sequence.
             ends: tokens that end it, all of them in the vocabulary.
         """
-        watermark = self._watermark
-        shaping = self._shapers(prompt, sampling, ends)
-        drawing: list[Processor] = []
-        if not sampling.temperature:
-            shaping += [watermark] if watermark else []
-        elif not self._fields.keys().isdisjoint(_DRAWING):
-            drawing = self._warpers(sampling)
-            drawing += [watermark] if watermark else []
-        return SequenceRules(prompt, shaping, drawing)
+        draws = bool(sampling.temperature) and not self._fields.keys().isdisjoint(_DRAWING)
+
+        def processors(device: torch.device) -> Processors:
+            shaping = self._shapers(prompt, sampling, ends, device)
+            watermark = [self._watermark] if self._watermark else []
+            if draws:
+                return Processors(shaping, [*self._warpers(sampling, device), *watermark])
+            return Processors(shaping if sampling.temperature else [*shaping, *watermark], [])
+
+        return SequenceRules(prompt, draws, processors)
 
     def _shapers(
-        self, prompt: Sequence[int], sampling: Sampling, ends: Sequence[int]
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        ends: Sequence[int],
+        device: torch.device,
     ) -> list[Processor]:
-        fields, start, prompt_ids = self._fields, len(prompt), torch.tensor([list(prompt)])
-        ending = torch.tensor(list(ends), dtype=torch.long)
+        fields, start = self._fields, len(prompt)
+        prompt_ids = torch.tensor([list(prompt)], device=device)
+        ending = torch.tensor(list(ends), dtype=torch.long, device=device)
         bad = [list(words) for words in self._bad if words not in {(end,) for end in ends}]
         first, last = self._known("forced_bos_token_id"), self._known("forced_eos_token_id")
         begin = start if start > 1 or not first else start + 1
@@ -173,17 +192,20 @@ class LogitRules:
             (_NoBadWords, bad),
             (lambda value: _MinNewTokens(start, value, ending), sampling.min_tokens),
             (lambda value: _ForcedBegin(value[0]), first),
-            (lambda value: _ForcedEnd(most, value), last),
+            (lambda value: _ForcedEnd(most, value, device), last),
             (lambda _: _RemoveInvalid(), fields.get("remove_invalid_values")),
             (
                 lambda value: _Decay(value, ending, start),
                 fields.get("exponential_decay_length_penalty") if ends else None,
             ),
-            (_Suppress, fields.get("suppress_tokens")),
-            (lambda value: _SuppressFirst(value, begin), fields.get("begin_suppress_tokens")),
+            (lambda value: _Suppress(value, device), fields.get("suppress_tokens")),
+            (
+                lambda value: _SuppressFirst(value, begin, device),
+                fields.get("begin_suppress_tokens"),
+            ),
         )
 
-    def _warpers(self, sampling: Sampling) -> list[Processor]:
+    def _warpers(self, sampling: Sampling, device: torch.device) -> list[Processor]:
         fields = self._fields
         return _made(
             (_Temperature, _unless(1.0, max(sampling.temperature or 1.0, _COLDEST))),
@@ -193,7 +215,7 @@ class LogitRules:
             (_MinP, sampling.min_p),
             (_Typical, fields.get("typical_p")),
             (_Epsilon, fields.get("epsilon_cutoff")),
-            (_Eta, fields.get("eta_cutoff")),
+            (lambda value: _Eta(value, device=device), fields.get("eta_cutoff")),
         )
 
     def _known(self, name: str) -> list[int]:
@@ -209,9 +231,16 @@ class LogitRules:
         try:
             config: Any = kind(**given)
             config.validate()
-            return config.construct_processor(self._vocabulary, "cpu")
+            return _on_cpu(config.construct_processor(self._vocabulary, "cpu"))
         except (TypeError, ValueError) as error:
             raise ValueError(str(error)) from error
+
+
+def _on_cpu(process: Processor) -> Processor:
+    """Returns a processor that computes on the CPU. A detector of the watermark then needs no GPU,
+    because each device has other random numbers.
+    """
+    return lambda tokens, scores: process(tokens.cpu(), scores.cpu()).to(scores.device)
 
 
 def _made(*wanted: tuple[Callable[[Any], Processor], Any]) -> list[Processor]:

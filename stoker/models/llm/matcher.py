@@ -1,7 +1,7 @@
 """Compiles forms for one tokenizer, and matches answers with them token by token (llguidance).
 
-vLLM's child process imports this too. It may import only llguidance, torch and the modules that
-draw tokens.
+vLLM's child process imports this too. It may import only llguidance, numpy, torch and the modules
+that draw tokens.
 """
 
 from collections import OrderedDict
@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import llguidance
+import numpy as np
 import torch
 
 from stoker.models.llm.errors import FormError
+from stoker.models.llm.token_edits import Array, exclude
 from stoker.models.llm.token_table import from_tokenizer
 
 UNWRITABLE = "this model's tokenizer has no token that an answer could begin with"
@@ -51,26 +53,34 @@ class Matcher:
         self.plain = plain
         self._matcher = matcher
         self._waiting = after is not None
-        self._bits = torch.zeros(-(-tokens // 32), dtype=torch.int32)
+        self._bits = np.zeros(-(-tokens // 32), np.int32)
 
-    def mask(self, logits: torch.Tensor) -> None:
-        """Excludes, in place, the tokens that cannot come next.
-
-        Args:
-            logits: (vocabulary,), float32, on the CPU or a GPU.
+    def allowed(self) -> Array | None:
+        """Returns the tokens that may come next: one bit per token, the lowest bit of a byte first.
+        None if all may. Valid until the next call.
 
         Raises:
             FormError: the form requires more work than a step may cost.
         """
         if self._waiting:
-            return
-        self._matcher.unsafe_compute_mask_ptr(self._bits.data_ptr(), self._bits.numel() * 4)
+            return None
+        self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
         if self._matcher.is_error():
             why = line(self._matcher.get_error())
             raise FormError(f"The answer could not follow the requested form: {why}.")
-        allowed = _unpacked(self._bits)[: logits.numel()].to(logits.device)
-        logits[: allowed.numel()].masked_fill_(~allowed, -torch.inf)
-        logits[allowed.numel() :] = -torch.inf
+        return self._bits.view(np.uint8)
+
+    def mask(self, logits: torch.Tensor) -> None:
+        """Excludes, in place, the tokens that cannot come next.
+
+        Args:
+            logits: (vocabulary,), float32, on any device.
+
+        Raises:
+            FormError: the form requires more work than a step may cost.
+        """
+        if (allowed := self.allowed()) is not None:
+            exclude(logits[None], {0: allowed})
 
     def consume(self, token: int) -> bool:
         """Records a drawn token. Returns True if the form is complete and nothing can follow."""
@@ -80,12 +90,6 @@ class Matcher:
         self._matcher.consume_token(token)
         # The matcher also stops after an error. The next mask raises that error.
         return self._matcher.is_stopped() and not self._matcher.is_error()
-
-
-def _unpacked(bits: torch.Tensor) -> torch.Tensor:
-    """Returns one boolean per bit, the lowest bit first."""
-    places = torch.arange(32, dtype=torch.int32)
-    return ((bits[:, None] >> places) & 1).bool().flatten()
 
 
 class Matchers:

@@ -74,7 +74,7 @@ def drawn(
 def computed(
     runner: "Runner", prompts: Sequence[Sequence[int]], alive: Callable[[], None] = lambda: None
 ) -> torch.Tensor:
-    """Returns the logits after prompts, float32 (prompts, vocabulary).
+    """Returns the logits after prompts, float32 (prompts, vocabulary), on the CPU.
 
     They are computed like those of requests. All but one prompt run in pieces that share passes,
     with a last piece of one token as if it had been drawn. The last prompt runs at once.
@@ -96,10 +96,11 @@ def computed(
         ]
         if pieces:
             # The runner reuses its result in the next pass.
-            rows = runner.forward(pieces).clone()
+            rows = runner.forward(pieces).to("cpu", copy=True)
         alive()
     length = len(prompts[last])
-    last_row = runner.forward([_chunk(last, prompts[last], 0, length, sampled=True)]).clone()
+    piece = _chunk(last, prompts[last], 0, length, sampled=True)
+    last_row = runner.forward([piece]).to("cpu", copy=True)
     alive()
     for number in range(len(prompts)):
         runner.release(number)

@@ -96,7 +96,8 @@ class Runner(Protocol):
         ...
 
     def forward(self, chunks: Sequence[Chunk]) -> "torch.Tensor":
-        """Returns the logits after each sampled chunk, float32 (rows, vocabulary), on the CPU.
+        """Returns the logits after each sampled chunk, float32 (rows, vocabulary), on the
+        runner's device.
 
         A scored chunk has a row for each of its tokens. For a chunk with a draft, see
         `Chunk.draft`. The result is valid until the next call.

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stoker.models.llm.draws import Draws
 from stoker.models.llm.interface import Output, Submission
 from stoker.models.llm.lookup import Lookup
 from stoker.models.llm.runner import Chunk, Runner
-from stoker.models.llm.sampling import Draws, scored
+from stoker.models.llm.sampling import scored
 from stoker.models.llm.speculation import MOST
 
 if TYPE_CHECKING:

@@ -1,24 +1,27 @@
-"""Draws tokens from logits: penalties, biases, truncation, seeds, log probabilities.
+"""Draws tokens from logits, for all rows of a step at once: penalties, biases, truncation, seeds,
+log probabilities.
 
-Each row has its own random numbers, so a seed repeats its result in any batch. One uniform number
-per token decides, by the inverse of the cumulative distribution. That costs a row one pass over the
-vocabulary, instead of one random number for each token of the vocabulary.
+Each row has its own random numbers, so a seed repeats its result in any batch. The logits stay on
+their device. The number of operations there does not depend on the number of rows, and all results
+are copied back together.
 """
 
-import random
-from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import isfinite
+from typing import Any
 
+import numpy as np
 import torch
 
+from stoker.models.llm import inverse
+from stoker.models.llm.draws import Draws, Row
 from stoker.models.llm.errors import DrawError, FormError
 from stoker.models.llm.interface import Logprob
-from stoker.wire.generation_request import Sampling
-
-if TYPE_CHECKING:
-    from stoker.models.llm.logit_rules import LogitRules
-    from stoker.models.llm.matcher import Matcher
+from stoker.models.llm.inverse import Choice, Options, Way
+from stoker.models.llm.token_edits import Array, BatchEdits, exclude, uploaded
+from stoker.wire.generation_request import MAX_LOGPROBS
 
 NOTHING = "The model returned no token that could be sampled."
 UNWRITABLE = (
@@ -26,211 +29,225 @@ UNWRITABLE = (
     "generation_config.json, has no token that may come next. Request a less "
     "restrictive form, or none."
 )
-_COLDEST = 1e-6
-"""Minimum temperature. Below it, logits would overflow, and the likeliest token has all of the
-probability anyway.
-"""
-_CANDIDATES = 256
-"""Number of likeliest tokens that are sorted first, before the whole vocabulary. They nearly always
-suffice.
-"""
-
-
-class Draws:
-    """Sampling state of one sequence."""
-
-    def __init__(
-        self,
-        sampling: Sampling,
-        prompt: Sequence[int],
-        ends: frozenset[int],
-        vocabulary: int,
-        matcher: "Matcher | None" = None,
-        *,
-        rules: "LogitRules | None" = None,
-    ) -> None:
-        """
-        Args:
-            rules: rules of the model's generation_config.json. None if it has none.
-        """
-        self.sampling = sampling
-        self.matcher = matcher
-        self._random = random.Random(sampling.seed)  # noqa: S311 - draws tokens, no secrets
-        self._generated: Counter[int] = Counter()
-        self._ends = sorted(token for token in ends if token < vocabulary)
-        self._rules = rules.begin(prompt, sampling, self._ends) if rules else None
-        is_penalized = (sampling.repetition_penalty or 1.0) != 1.0 and not self._rules
-        self._seen = set(prompt) if is_penalized else None
-        self._bias = (
-            (
-                torch.tensor(list(sampling.logit_bias)),
-                torch.tensor(list(sampling.logit_bias.values())),
-            )
-            if sampling.logit_bias
-            else None
-        )
-        self._banned: torch.Tensor | None = None
-        """Mask of the tokens that may not be drawn, if only some tokens are allowed."""
-        if sampling.allowed_tokens:
-            self._banned = torch.ones(vocabulary, dtype=torch.bool)
-            self._banned[torch.tensor(sampling.allowed_tokens)] = False
-        self._count = 0
-
-    @property
-    def greedy(self) -> bool:
-        return not self.sampling.temperature
-
-    @property
-    def plain(self) -> bool:
-        """True if the result is the likeliest token of the unchanged logits."""
-        sampling = self.sampling
-        return (
-            self.greedy
-            and self.matcher is None
-            and self._rules is None
-            and sampling.logprobs is None
-            and self._bias is None
-            and self._banned is None
-            and self._seen is None
-            and not sampling.frequency_penalty
-            and not sampling.presence_penalty
-            and self._count >= (sampling.min_tokens or 0)
-        )
-
-    def uniform(self) -> float:
-        return self._random.random()
-
-    def count(self, token: int) -> None:
-        self._count += 1
-        self._generated[token] += 1
-        if self._seen is not None:
-            self._seen.add(token)
-        if self._rules:
-            self._rules.count(token)
-
-    def shaped(self, logits: torch.Tensor) -> torch.Tensor:
-        """Returns a copy of the logits (vocabulary,) after all changes of single tokens."""
-        sampling = self.sampling
-        row = self._rules.shaped(logits.clone()) if self._rules else logits.clone()
-        if self._seen:
-            # As in https://arxiv.org/abs/1909.05858, section 4.1.
-            seen_tokens = torch.tensor(sorted(self._seen))
-            penalty = sampling.repetition_penalty or 1.0
-            values = row[seen_tokens]
-            row[seen_tokens] = torch.where(values > 0, values / penalty, values * penalty)
-        if self._generated and (sampling.frequency_penalty or sampling.presence_penalty):
-            tokens = torch.tensor(list(self._generated))
-            counts = torch.tensor(list(self._generated.values()), dtype=row.dtype)
-            row[tokens] -= sampling.frequency_penalty * counts + sampling.presence_penalty
-        if self._bias:
-            row[self._bias[0]] += self._bias[1]
-        if self._banned is not None:
-            row.masked_fill_(self._banned, -torch.inf)
-        if not self._rules and self._count < (sampling.min_tokens or 0):
-            row[self._ends] = -torch.inf
-        if self.matcher is not None:
-            self.matcher.mask(row)
-        return row
-
-    def truncated(self, row: torch.Tensor) -> torch.Tensor | None:
-        """Returns the logits after the truncation by the model's rules. None if the request's
-        options decide.
-        """
-        return self._rules.truncated(row) if self._rules and self._rules.draws else None
-
+_CPU_BLOCK = 1 << 20
+"""Maximum number of logits that a CPU processes together. More do not fit its caches."""
 
 Drawn = tuple[int, Logprob | None]
 
 
-@torch.inference_mode()
 def draw(logits: torch.Tensor, rows: Sequence[Draws]) -> list[Drawn | DrawError]:
     """Draws a token for each row, with its log probability if requested.
 
     Args:
-        logits: (rows, vocabulary), float32.
+        logits: (rows, vocabulary), float32, on any device.
         rows: sampling state of each row. Each counts the drawn token.
 
     Returns:
         A token or, for a row without a possible token, the error. The other rows are unaffected.
     """
-    if all(draws.plain for draws in rows):
-        values, tokens = logits.max(-1)
-        results: list[Drawn | DrawError] = [
-            (int(token), None) if torch.isfinite(value) else DrawError(NOTHING)
-            for value, token in zip(values, tokens, strict=True)
-        ]
-    else:
-        results = [_attempted(logits[place], draws) for place, draws in enumerate(rows)]
-    for draws, drawn in zip(rows, results, strict=True):
-        if not isinstance(drawn, DrawError):
-            draws.count(drawn[0])
+    return [results[0] for results in draw_after(logits, rows, [()] * len(rows))]
+
+
+@torch.inference_mode()
+def draw_after(
+    logits: torch.Tensor, sequences: Sequence[Draws], drafts: Sequence[Sequence[int]]
+) -> list[list[Drawn | DrawError]]:
+    """Draws tokens of sequences whose next tokens were guessed.
+
+    Args:
+        logits: for each sequence a row for its next token, then a row after each guess.
+        sequences: sampling state of each sequence. Each counts its drawn tokens.
+        drafts: guessed tokens of each sequence. Empty unless the sequence is `independent`.
+
+    Returns:
+        The tokens of each sequence, up to the first token that differs from its guess.
+    """
+    rows = [
+        Row(draws, place)
+        for draws, draft in zip(sequences, drafts, strict=True)
+        for place in range(len(draft) + 1)
+    ]
+    drawn = iter(_drawn(logits, rows))
+    return [
+        _counted(draws, draft, list(islice(drawn, len(draft) + 1)))
+        for draws, draft in zip(sequences, drafts, strict=True)
+    ]
+
+
+def _counted(
+    draws: Draws, draft: Sequence[int], drawn: list[Drawn | DrawError]
+) -> list[Drawn | DrawError]:
+    for place, result in enumerate(drawn):
+        if isinstance(result, DrawError):
+            return drawn[: place + 1]
+        draws.count(result[0])
+        if place < len(draft) and draft[place] != result[0]:
+            return drawn[: place + 1]
+    return drawn
+
+
+def _drawn(logits: torch.Tensor, rows: Sequence[Row]) -> list[Drawn | DrawError]:
+    block = max(1, len(rows))
+    if logits.device.type == "cpu" and not all(row.plain for row in rows):
+        block = max(1, _CPU_BLOCK // logits.shape[-1])
+    return [
+        result
+        for start in range(0, len(rows), block)
+        for result in _block(logits[start : start + block], rows[start : start + block])
+    ]
+
+
+def rows_of(logits: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    """Returns rows of the logits. Copies them only if necessary, because each is as wide as the
+    vocabulary.
+    """
+    start, end = rows[0], rows[-1] + 1
+    if end - start == len(rows):
+        return logits[start:end]
+    return logits.index_select(0, uploaded(np.array(rows), logits.device))
+
+
+def _block(logits: torch.Tensor, rows: Sequence[Row]) -> list[Drawn | DrawError]:
+    if all(row.plain for row in rows):
+        return _likeliest(logits)
+    scores, errors = shaped(logits, rows)
+    picked = _picked(logits, scores, rows)
+    if again := [place for place, pick in enumerate(picked) if pick.finite and not pick.exact]:
+        some = [rows[place] for place in again]
+        thorough = _picked(rows_of(logits, again), rows_of(scores, again), some, thorough=True)
+        for place, pick in zip(again, thorough, strict=True):
+            picked[place] = pick
+    results: list[Drawn | DrawError] = []
+    for place, pick in enumerate(picked):
+        if error := errors.get(place):
+            results.append(error)
+        elif pick.finite:
+            results.append((pick.token, pick.logprob))
+        elif rows[place].draws.matcher and torch.isfinite(logits[place].max()):
+            results.append(FormError(UNWRITABLE))
+        else:
+            results.append(DrawError(NOTHING))
     return results
 
 
-def _attempted(logits: torch.Tensor, one: Draws) -> Drawn | DrawError:
-    try:
-        return _drawn(logits, one)
-    except DrawError as error:
-        return error
+def _likeliest(logits: torch.Tensor) -> list[Drawn | DrawError]:
+    (numbers,) = _fetched([torch.stack(logits.max(-1), dim=1)])
+    return [
+        (int(token), None) if isfinite(largest) else DrawError(NOTHING)
+        for largest, token in numbers
+    ]
 
 
-def _drawn(logits: torch.Tensor, one: Draws) -> tuple[int, Logprob | None]:
-    row = logits if one.plain else one.shaped(logits)
-    if not torch.isfinite(row.max()):
-        if one.matcher is not None and torch.isfinite(logits.max()):
-            raise FormError(UNWRITABLE)
-        raise DrawError(NOTHING)
-    token = int(row.argmax()) if one.greedy else _sampled(row, one)
-    if one.sampling.logprobs is None:
-        return token, None
-    return token, _logprob(logits, token, one.sampling.logprobs)
+def shaped(logits: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, dict[int, DrawError]]:
+    """Returns the logits (rows, vocabulary) after all changes of single tokens, and the error of
+    each row that failed. The given logits are unchanged.
+    """
+    if not any(row.draws.changes(row.place) for row in rows):
+        return logits, {}
+    scores = logits.clone(memory_format=torch.contiguous_format)
+    edits = BatchEdits()
+    masks: dict[int, Array] = {}
+    errors: dict[int, DrawError] = {}
+    for place, row in enumerate(rows):
+        if rules := row.draws.rules:
+            scores[place] = rules.shaped(scores[place])
+        row.draws.edit(edits, place * scores.shape[-1], row.place)
+        try:
+            if (mask := row.draws.mask()) is not None:
+                masks[place] = mask
+        except DrawError as error:
+            errors[place] = error
+    edits.apply(scores)
+    exclude(scores, masks)
+    for place, row in enumerate(rows):
+        if row.by_rules and row.draws.rules:
+            scores[place] = row.draws.rules.truncated(scores[place])
+    return scores, errors
 
 
-def _sampled(row: torch.Tensor, one: Draws) -> int:
-    sampling = one.sampling
-    if (truncated := one.truncated(row)) is not None:
-        return _inverse(torch.softmax(truncated, dim=-1), one.uniform())
-    temperature = max(sampling.temperature or 1.0, _COLDEST)
-    probabilities = torch.softmax((row - row.max()) / temperature, dim=-1)
-    top_k, top_p, min_p = sampling.top_k or 0, sampling.top_p or 1.0, sampling.min_p or 0.0
-    if not top_k and top_p >= 1.0 and not min_p:
-        return _inverse(probabilities, one.uniform())
-    values, tokens = _likeliest(probabilities, top_k, top_p, min_p)
-    return int(tokens[_inverse(values, one.uniform())])
+@dataclass(frozen=True)
+class _Pick:
+    """Values of a row of `Choice`, with the log probability if requested."""
+
+    token: int
+    finite: bool
+    exact: bool
+    logprob: Logprob | None
 
 
-def _likeliest(
-    probabilities: torch.Tensor, top_k: int, top_p: float, min_p: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the tokens that may be drawn and their probabilities, in descending order."""
-    size = probabilities.numel()
-    for candidates in (min(_CANDIDATES, size), size):
-        values, tokens = torch.topk(probabilities, candidates)
-        count = candidates if not top_k else min(top_k, candidates)
-        # The tokens that top_k keeps form a distribution of their own.
-        leading = values[:count]
-        before = (leading.cumsum(-1) - leading) / (leading.sum() if top_k else 1.0)
-        # A token is kept while the tokens before it have not reached top_p. The first is always
-        # kept.
-        count = min(count, max(1, int((before < top_p).sum())))
-        count = min(count, max(1, int((values >= min_p * values[0]).sum())))
-        if count < candidates or candidates in (size, top_k):
-            return values[:count], tokens[:count]
-    raise AssertionError("the whole vocabulary always suffices")
+def _picked(
+    logits: torch.Tensor, scores: torch.Tensor, rows: Sequence[Row], *, thorough: bool = False
+) -> list[_Pick]:
+    """Draws a token of each row from the scores. Waits for the device once."""
+    choice = _chosen(scores, rows, thorough=thorough)
+    tops = {
+        place: top
+        for place, row in enumerate(rows)
+        if (top := row.draws.sampling.logprobs) is not None
+    }
+    parts = [torch.cat([choice.token, choice.largest, choice.exact], dim=1)]
+    if tops:
+        reported, tokens = rows_of(logits, [*tops]), rows_of(choice.token, [*tops])
+        parts += inverse.logprobs(reported, tokens, _alternatives(logits, tops.values()))
+    picks, *numbers = _fetched(parts)
+    reports = _reports([picks[place][0] for place in tops], tops.values(), numbers)
+    logprobs = dict(zip(tops, reports, strict=True))
+    return [
+        _Pick(int(token), isfinite(largest), exact > 0, logprobs.get(place))
+        for place, (token, largest, exact) in enumerate(picks)
+    ]
 
 
-def _inverse(probabilities: torch.Tensor, uniform: float) -> int:
-    cumulative = probabilities.cumsum(-1)
-    place = torch.searchsorted(cumulative, cumulative[-1] * uniform, right=True)
-    # Rounding may put the number at the very end, among tokens without probability.
-    place = min(int(place), probabilities.numel() - 1)
-    while place > 0 and probabilities[place] == 0:
-        place -= 1
-    return place
+def _chosen(scores: torch.Tensor, rows: Sequence[Row], *, thorough: bool) -> Choice:
+    """Draws a token of each row: one batch for each way of drawing."""
+    groups: dict[Way, list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault(row.way, []).append(place)
+    order = [place for group in groups.values() for place in group]
+    numbers = [*zip(*[rows[place].options for place in order], strict=True)]
+    has_min_p, has_top_k = any(numbers[3]), any(numbers[4])
+    table = uploaded(np.array(numbers, np.float32)[:, :, None], scores.device)
+
+    def drawn(way: Way, part: torch.Tensor, columns: torch.Tensor) -> Choice:
+        uniform, temperature, top_p, min_p, top_k = columns
+        options = Options(
+            uniform,
+            temperature,
+            top_p,
+            min_p if has_min_p else None,
+            top_k if has_top_k else None,
+        )
+        return way(part, options, thorough=thorough)
+
+    if len(groups) == 1:
+        (way,) = groups
+        return drawn(way, scores, table)
+    places, back = uploaded(np.array([order, np.argsort(order)]), scores.device)
+    sizes = [len(group) for group in groups.values()]
+    choices = [
+        drawn(way, scores.index_select(0, some), columns)
+        for way, some, columns in zip(
+            groups, torch.split(places, sizes), torch.split(table, sizes, dim=1), strict=True
+        )
+    ]
+    return Choice(
+        torch.cat([choice.token for choice in choices]).index_select(0, back),
+        torch.cat([choice.largest for choice in choices]).index_select(0, back),
+        torch.cat([choice.exact for choice in choices]).index_select(0, back),
+    )
 
 
-def _logprob(logits: torch.Tensor, token: int, top: int) -> Logprob:
-    return scored(logits[None], [token], top)[0]
+def _fetched(parts: Sequence[torch.Tensor]) -> list[list[list[float]]]:
+    """Returns the values of matrices as float32, copied from the device together.
+
+    Tokens are exact, because no vocabulary has 2**24 tokens.
+    """
+    if len(parts) == 1:
+        only: Any = parts[0]
+        return [only.tolist()]
+    together: Any = torch.cat([part.flatten() for part in parts])
+    values = iter(together.tolist())
+    return [[list(islice(values, part.shape[1])) for _ in range(part.shape[0])] for part in parts]
 
 
 @torch.inference_mode()
@@ -241,19 +258,36 @@ def scored(logits: torch.Tensor, tokens: Sequence[int], top: int) -> list[Logpro
         logits: (rows, vocabulary), float32.
         top: number of likeliest tokens to report with each token.
     """
-    totals = torch.logsumexp(logits, dim=-1, keepdim=True)
-    places = torch.tensor(tokens, dtype=torch.long)[:, None]
-    logprobs = [float(value) for value in (logits.gather(-1, places) - totals)[:, 0]]
-    if not top:
-        return [Logprob(token, value) for token, value in zip(tokens, logprobs, strict=True)]
-    values, top_tokens = torch.topk(logits, min(top, logits.shape[-1]))
+    tops = [top] * len(tokens)
+    known = uploaded(np.array(tokens, np.int64)[:, None], logits.device)
+    numbers = _fetched(inverse.logprobs(logits, known, _alternatives(logits, tops)))
+    return _reports(tokens, tops, numbers)
+
+
+def _alternatives(logits: torch.Tensor, tops: Collection[int]) -> int:
+    """Returns how many of the likeliest tokens are computed for each row. The number of requested
+    ones does not decide between equally likely tokens.
+    """
+    return min(max(MAX_LOGPROBS, *tops), logits.shape[-1]) if any(tops) else 0
+
+
+def _reports(
+    tokens: Sequence[float], tops: Collection[int], numbers: Sequence[Sequence[Sequence[float]]]
+) -> list[Logprob]:
+    """Returns reports from the values of `inverse.logprobs`."""
+    if not numbers:
+        return []
+    values, *likeliest = numbers
     return [
         Logprob(
-            token,
-            value,
-            [(int(top_token), float(its)) for top_token, its in zip(*likeliest, strict=True)],
+            int(token),
+            values[place][0],
+            [
+                (int(top_token), value)
+                for top_token, value in zip(*(part[place][:top] for part in likeliest), strict=True)
+            ]
+            if top
+            else (),
         )
-        for token, value, *likeliest in zip(
-            tokens, logprobs, top_tokens, values - totals, strict=True
-        )
+        for place, (token, top) in enumerate(zip(tokens, tops, strict=True))
     ]

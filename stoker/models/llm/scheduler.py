@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from stoker.base.fairness import RoundRobin
 from stoker.models.engines.shortage import free_unused, is_out_of_memory
+from stoker.models.llm.draws import Draws
 from stoker.models.llm.errors import DrawError, FormError
 from stoker.models.llm.interface import Finish, Logprob, Output, Submission
 from stoker.models.llm.lookup import Lookup
 from stoker.models.llm.runner import Chunk, Runner
 from stoker.models.llm.running import Running
-from stoker.models.llm.sampling import Draws, draw
+from stoker.models.llm.sampling import Drawn, draw_after, rows_of
 from stoker.models.llm.speculation import MOST_SEQUENCES, Speculation
 
 if TYPE_CHECKING:
@@ -367,32 +368,51 @@ class Scheduler:
         because their guess was right.
 
         Each token is drawn from the model's own distribution with the sequence's own random number,
-        independent of the guesses. A guess only decides if the logits after it are usable.
+        independent of the guesses. A guess only decides if the logits after it are usable. If the
+        distribution does not depend on earlier tokens, all tokens up to the first wrong guess are
+        drawn at once.
 
         Args:
             drawing: each sequence with the row of logits for its first token.
             place: index of the guessed token for this draw.
         """
-        rows = [first + place for _, first in drawing]
-        drawn = draw(_rows(logits, rows), [sequence.draws for sequence, _ in drawing])
+        drafts = [sequence.draft if sequence.draws.independent else () for sequence, _ in drawing]
+        rows = [
+            first + place + number
+            for (_, first), draft in zip(drawing, drafts, strict=True)
+            for number in range(len(draft) + 1)
+        ]
+        draws = [sequence.draws for sequence, _ in drawing]
         outputs: list[Output] = []
         going: list[tuple[Running, int]] = []
-        for (sequence, first), result in zip(drawing, drawn, strict=True):
-            if isinstance(result, DrawError):
-                self.cancel(sequence.id)
-                form = isinstance(result, FormError)
-                outputs.append(Output(sequence.id, [], [], error=str(result), form=form))
-                continue
-            right = place < len(sequence.draft) and sequence.draft[place] == result[0]
-            sequence.computed += right
-            if self._speculation:
-                self._speculation.accepted += right
-            outputs.append(self._append(sequence, *result))
-            if right and sequence.draft and sequence in self._active:
-                going.append((sequence, first))
+        for (sequence, first), results in zip(
+            drawing, draw_after(rows_of(logits, rows), draws, drafts), strict=True
+        ):
+            for number, result in enumerate(results, start=place):
+                outputs.append(self._take(sequence, result, number))
+                if not sequence.draft:
+                    break
             else:
-                self._settle(sequence)
+                going.append((sequence, first))
         return outputs, going
+
+    def _take(self, one: Running, result: Drawn | DrawError, place: int) -> Output:
+        """Adds a drawn token to its sequence. Drops the guesses unless the token equals its guess
+        and the sequence goes on.
+        """
+        if isinstance(result, DrawError):
+            self.cancel(one.id)
+            one.draft = ()
+            form = isinstance(result, FormError)
+            return Output(one.id, [], [], error=str(result), form=form)
+        right = place < len(one.draft) and one.draft[place] == result[0]
+        one.computed += right
+        if self._speculation:
+            self._speculation.accepted += right
+        output = self._append(one, *result)
+        if not (right and one in self._active):
+            self._settle(one)
+        return output
 
     def _settle(self, one: Running) -> None:
         """Makes the runner drop the wrong guesses."""
@@ -422,11 +442,3 @@ class Scheduler:
         elif one.runner.outgrown(one.id, len(one.tokens)):
             self._preempt(one)
         return Output(one.id, [token], [logprob] if logprob else [], finish, cached)
-
-
-def _rows(logits: "torch.Tensor", rows: list[int]) -> "torch.Tensor":
-    """Returns rows of the logits. Copies them only if necessary, because each is as wide as the
-    vocabulary.
-    """
-    start, end = rows[0], rows[-1] + 1
-    return logits[start:end] if end - start == len(rows) else logits[rows]

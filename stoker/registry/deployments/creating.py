@@ -84,6 +84,7 @@ async def create(
     if folder is not None:
         row.source, row.pipeline = str(folder.path), folder.inspection.pipeline
         row.memory_bytes = estimates.of_folder(folder.inspection, row.dtype)
+        engines.check_loadable(folder.inspection.engines, row)
     else:
         artifact = await servable.ready_artifact(session, account_id, str(request.artifact_id))
         row.artifact_id, row.upload_id = artifact.id, artifact.live_upload_id
@@ -92,6 +93,7 @@ async def create(
         else:
             row.pipeline = servable.pipeline_of(request.pipeline, artifact)
             row.memory_bytes = estimates.of_artifact(artifact, row.dtype)
+            engines.check_loadable((artifact.inspection or {}).get("engines", ()), row)
     if row.shares is None:
         engines.check(context.settings, row)
         context.runtime.check_fits(spec_of(row))

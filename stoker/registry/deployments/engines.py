@@ -2,6 +2,7 @@
 records.
 """
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 from stoker.base.config import Settings
@@ -59,6 +60,21 @@ def _check_installed(pipeline: Pipeline, row: Deployment) -> None:
         }
         if param := next((name for name, is_needed in params.items() if is_needed), None):
             raise InvalidRequestError(not_installed(record.name, record.package), param=param)
+
+
+def check_loadable(loaders: Sequence[str], row: Deployment) -> None:
+    """Raises `InvalidRequestError` if only another engine can load the model's weights.
+
+    Args:
+        loaders: engines that can load the model, by its inspection.
+    """
+    apart = [name for name in loaders if name in environments.NAMES]
+    if apart and len(apart) == len(loaders) and row.engine not in apart:
+        raise InvalidRequestError(
+            "The model's weights are quantized in a way that only "
+            f"{ENGINES[apart[0]].title} loads: choose the engine '{apart[0]}'.",
+            param="engine",
+        )
 
 
 def _check_served(pipeline: Pipeline, row: Deployment) -> None:
@@ -149,7 +165,20 @@ def _check_option(option: str, record: EngineRecord, pipeline: Pipeline, row: De
         return
     if pipeline.kind not in options.kinds or not _reaches(record, pipeline, row):
         raise _misplaced(option, options, record)
+    device, _, index = row.device.partition(":")
+    if device not in (AUTO, *options.devices):
+        places = " or ".join(_PLACES[place] for place in options.devices)
+        raise InvalidRequestError(
+            f"'{option}' needs {places}: leave it out, or leave out 'device'.",
+            param=f"config.{option}",
+        )
     value = row.config[option]
+    if option == record.devices_option and index and value > 1:
+        raise InvalidRequestError(
+            f"'{option}' is {value}, but 'device' names a single GPU: use 'cuda', or leave out "
+            "'device'.",
+            param=f"config.{option}",
+        )
     if narrower := options.narrowed(option, value, pipeline.kind):
         raise InvalidRequestError(
             f"'{option}' cannot be '{value}' for '{row.pipeline}': choose '{narrower.instead}', "

@@ -23,7 +23,8 @@ ModelId = Annotated[
 ]
 _AUTO = (
     "`auto`: torch at first; on a CPU, OpenVINO once the model has been in use "
-    "for a while, was converted and gave correct answers on this machine;"
+    "for a while, was converted and gave correct answers on this machine; on a GPU, vLLM for text "
+    "generation if it is installed;"
 )
 # The catalogue's content is known at import time, but not to a type checker.
 _EngineName = str if TYPE_CHECKING else Literal[(AUTO, *ENGINES)]

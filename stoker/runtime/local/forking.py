@@ -15,12 +15,13 @@ from stoker.models.llm.engines.memory import most_cache_bytes
 from stoker.models.tasks.registry import GENERATING, SERVED, engines
 from stoker.runtime.graphics import graphics_of, needs_device
 from stoker.runtime.interface import LoadError, ModelLocator
+from stoker.runtime.local.automatic_engine import AutomaticEngine
 from stoker.runtime.local.conversions.conversions import Conversions
 from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.device_watch import DeviceWatch
 from stoker.runtime.local.memory.device_weights import read_weights
-from stoker.runtime.local.memory.devices import Device, visible
+from stoker.runtime.local.memory.devices import Device, DeviceNeed, visible
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator, ReplicaEndedError
 from stoker.runtime.local.memory.replica_table import Resident
@@ -98,18 +99,20 @@ class ForkingLauncher:
         self._checkpoints = checkpoints
         self._gpu_sandbox = gpu_sandbox
         self._device_watch = device_watch
+        self._engines = AutomaticEngine(settings, has_devices=bool(memory.devices))
 
     def forget(self, source: str) -> None:
         """Deletes the measurements of a model that no deployment uses any more."""
         self._findings.forget(source)
         self._device_sizing.forget(source)
+        self._engines.forget(source)
 
     # --- memory ---
 
     async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
         replica_id = new_id(Prefix.REPLICA)
         self._pools.mark_due(spec.id)
-        need, device_need = _need(spec), self._device_sizing.wanted(spec)
+        need, device_need = _need(spec), self._device_need(spec)
         if is_needed:
             await self._memory.claim(replica_id, need, device_need)
         elif not self._memory.take(replica_id, need, device_need):
@@ -117,16 +120,19 @@ class ForkingLauncher:
         return replica_id
 
     def has_room(self, spec: DeploymentSpec) -> bool:
-        return self._memory.has_room(_need(spec), self._device_sizing.wanted(spec))
+        return self._memory.has_room(_need(spec), self._device_need(spec))
 
     def shortage(self, spec: DeploymentSpec) -> str:
-        return self._memory.shortage(_need(spec), self._device_sizing.wanted(spec))
+        return self._memory.shortage(_need(spec), self._device_need(spec))
 
     def ending(self, replica_id: str) -> None:
         self._memory.ending(replica_id)
 
     def is_funded(self, spec: DeploymentSpec) -> bool:
         return spec.account_id not in self._unfunded()
+
+    def _device_need(self, spec: DeploymentSpec) -> DeviceNeed | None:
+        return self._device_sizing.wanted(self._engines.on_device(spec))
 
     # --- sleep ---
 
@@ -135,7 +141,7 @@ class ForkingLauncher:
 
         A replica with an engine in a child process cannot sleep.
         """
-        return self._checkpoints.is_supported and resident.spec.engine not in environments.NAMES
+        return self._checkpoints.is_supported and not resident.is_apart
 
     async def sleep(self, replica_id: str) -> None:
         await self._checkpoints.sleep(self._living(replica_id))
@@ -188,7 +194,10 @@ class ForkingLauncher:
         await self._weigh(spec, folder, replica_id)
         device, visible_devices = self._device(spec, replica_id)
         openings = await self._gpu_sandbox.openings() if device != "cpu" else ()
-        environment = self._environment(spec, device, replica_id)
+        is_on_device = bool(visible_devices)
+        started = self._engines.on_device(spec) if is_on_device else spec
+        is_chosen = started.engine != spec.engine
+        environment = self._environment(started, device, replica_id)
         budget_key = f"{device}-{spec.dtype}-{self._threads}"
         sharing_key = f"{spec.pipeline}-{device}-{spec.dtype}"
         conversion = self._conversions.place(spec, folder)
@@ -197,7 +206,7 @@ class ForkingLauncher:
         adapters = await self._folders.adapters(spec) if spec.has_adapters else None
         cell = self._cells.make(replica_id)
         callbacks = self._callbacks(
-            spec, budget_key, sharing_key, uses_devices=bool(visible_devices)
+            spec, budget_key, sharing_key, uses_devices=is_on_device, is_chosen=is_chosen
         )
         replica = await self._processes.connect(replica_id, generation, callbacks)
         replica.explain_device(self._why_no_device(spec, device))
@@ -211,11 +220,11 @@ class ForkingLauncher:
         conversion.parent.mkdir(parents=True, exist_ok=True)
         # All other replicas switch to it after they have loaded.
         execution = self._conversions.chosen(spec, conversion)
-        execution = execution if _begins_converted(spec, folder) else None
+        execution = execution if _begins_converted(spec, folder) and not is_chosen else None
         if execution:
             replica.begin_with(execution)
         self._processes.fork(
-            Resident(replica, pool, spec, folder, conversion),
+            Resident(replica, pool, spec, folder, conversion, engine=started.engine),
             ReplicaSpec(
                 id=replica_id,
                 pipeline=spec.pipeline,
@@ -223,7 +232,7 @@ class ForkingLauncher:
                 address=self._cells.address(replica_id),
                 log_path=str(self._logs.path(spec.deployment)),
                 flight_path=str(self._cells.flight_path(replica_id)),
-                engine=spec.engine,
+                engine=started.engine,
                 device=device,
                 visible_devices=visible_devices,
                 dtype=spec.dtype,
@@ -232,7 +241,7 @@ class ForkingLauncher:
                 sharing=self._findings.sharing(spec.source, sharing_key),
                 precision=self._precision(spec, sharing_key),
                 limits=self._settings.media_limits,
-                turns_with=self._turns_with(spec),
+                turns_with=self._turns_with(started),
                 execution=execution,
                 environment=environment,
                 cell=cell,
@@ -240,6 +249,7 @@ class ForkingLauncher:
                 conversions=str(conversion.parent),
                 cache_bytes=most_cache_bytes(self._memory.main.total),
                 options=dict(spec.config),
+                notices=self._engines.notices(spec) if is_on_device else [],
                 adapters=str(adapters or ""),
                 adapter_bytes=self._settings.adapter_cache_mib * MIB,
                 openings=[*openings],
@@ -270,9 +280,19 @@ class ForkingLauncher:
         return self._processes.pid(replica_id)
 
     def _callbacks(
-        self, spec: DeploymentSpec, budget_key: str, sharing_key: str, *, uses_devices: bool
+        self,
+        spec: DeploymentSpec,
+        budget_key: str,
+        sharing_key: str,
+        *,
+        uses_devices: bool,
+        is_chosen: bool,
     ) -> ReplicaCallbacks:
-        """Returns callbacks that store the measurements of a replica for the next ones."""
+        """Returns callbacks that store the measurements of a replica for the next ones.
+
+        Args:
+            is_chosen: True if its engine was chosen for the deployment.
+        """
 
         def calibrated(engine: str, budget: int) -> None:
             self._findings.keep_budget(spec.source, f"{engine}-{budget_key}", budget)
@@ -292,6 +312,8 @@ class ForkingLauncher:
             # The next claim on a device is larger if the load ended for lack of memory.
             if uses_devices and problem.out_of_memory:
                 self._device_sizing.was_short(spec)
+            elif is_chosen:
+                self._engines.could_not_load(spec)
 
         return ReplicaCallbacks(calibrated, shared, chosen, changed, load_failed)
 

@@ -11,6 +11,7 @@ import pytest
 from stoker.base.config import MIB, Settings
 from stoker.base.errors import CapacityError
 from stoker.models.engines import catalogue
+from stoker.runtime.interface import LoadError
 from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, HEADROOM
 from stoker.runtime.local.memory.replica_table import Resident
@@ -289,3 +290,67 @@ async def test_a_device_that_vanishes(world: World):
     world.table.there = [large_device]
     world.look()
     assert [gpu.budget_bytes for gpu in world.runtime.machine().devices] == [0, 36 * GIB]
+
+
+class TestAutomaticEngine:
+    """`engine: auto` starts vLLM on a GPU if it is installed."""
+
+    AUTO = replace(VLLM, engine="auto")
+
+    async def test_is_vllm_with_its_share_of_the_device(self, world: World):
+        resident = await world.launch(self.AUTO)
+        told = world.told[-1]
+        assert (told.engine, told.device, told.visible_devices) == ("vllm", "auto", LARGE)
+        assert told.environment and told.environment.gpu_share == pytest.approx(0.9)
+        assert told.notices == []
+        assert world.held == [0, int(40 * GIB * 0.9)]
+        assert resident.spec.engine == "auto"
+        assert resident.is_apart
+        assert not world.runtime._launcher.can_sleep(resident)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"engine": "torch"},
+            {"config": {"speculation": "off"}},
+            {"pipeline": "token-classification"},
+        ],
+    )
+    async def test_is_not_vllm(self, world: World, changes: dict[str, Any]):
+        resident = await world.launch(replace(self.AUTO, **changes))
+        told = world.told[-1]
+        assert told.engine == changes.get("engine", "auto")
+        assert told.environment is None
+        assert told.notices == []
+        assert not resident.is_apart
+        assert world.held == [0, ESTIMATE]
+
+    async def test_is_not_vllm_with_adapters(self, world: World):
+        spec = replace(self.AUTO, has_adapters=True)
+        assert world.runtime._launcher._engines.on_device(spec) == spec
+
+    async def test_is_not_vllm_on_the_cpu(self, world: World):
+        await world.launch(replace(self.AUTO, device="cpu"))
+        assert (world.told[-1].engine, world.told[-1].device) == ("auto", "cpu")
+
+    async def test_is_another_one_after_vllm_could_not_load_it(self, tmp_path: Path):
+        world = World(tmp_path, vllm_gpu_share=0.2)
+        resident = await world.launch(self.AUTO)
+        resident.replica._callbacks.on_load_failed(LoadError("unknown architecture"))
+        await world.launch(self.AUTO)
+        assert world.told[-1].engine == "auto"
+        world.runtime._launcher.forget(self.AUTO.source)
+        await world.launch(self.AUTO)
+        assert world.told[-1].engine == "vllm"
+        world.close()
+
+    async def test_names_the_command_if_vllm_is_not_installed(self, tmp_path: Path):
+        world = World(tmp_path)
+        world.runtime._launcher._settings.vllm_python = None
+        await world.launch(self.AUTO)
+        (notice,) = world.told[-1].notices
+        assert world.told[-1].engine == "auto"
+        assert "stoker engines install vllm" in notice.message
+        await world.launch(replace(self.AUTO, device="cpu"))
+        assert world.told[-1].notices == []
+        world.close()

@@ -249,7 +249,9 @@ class TorchRunner:
                 with self._added([chunk.id]):
                     rows[chunk.id] = self._by_itself(chunk)
         sampled = [rows[chunk.id] for chunk in chunks if chunk.rows]
-        return torch.cat(sampled) if sampled else torch.empty(0, self.vocabulary)
+        if not sampled:
+            return torch.empty(0, self.vocabulary, device=self.model.device)
+        return torch.cat(sampled)
 
     def _added(self, ids: Sequence[int]) -> AbstractContextManager[None]:
         """Returns a context in which passes compute these sequences with their adapters."""
@@ -285,7 +287,7 @@ class TorchRunner:
             return torch.empty(0)
         ids = torch.tensor([own.held], device=self.model.device)
         with self._rotary.of(own.whole):
-            return self.model(input_ids=ids).logits[0, -rows:].float().cpu()
+            return self.model(input_ids=ids).logits[0, -rows:].float()
 
     def _together(self, group: _Group, chunks: "Sequence[Chunk]") -> dict[int, torch.Tensor]:
         """Computes the next tokens of each sequence of a group. The chunks must cover the whole
@@ -361,7 +363,7 @@ class TorchRunner:
         rows: int = 1,
     ) -> torch.Tensor:
         """Returns the logits after the last tokens of each sequence, float32 (sequences, rows,
-        vocabulary), on the CPU.
+        vocabulary), on the model's device.
         """
         name = self._caches.name
         options: dict[str, Any] = {name: of.cache, "use_cache": True, **features}
@@ -372,7 +374,7 @@ class TorchRunner:
         output = self.model(input_ids=ids, **options)
         if of.cache is None:
             of.cache = output[name]
-        return output.logits[:, -rows:].float().cpu()
+        return output.logits[:, -rows:].float()
 
     def _join(self, chunks: "Sequence[Chunk]") -> None:
         """Moves sequences that begin to draw into the groups of their kinds."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from stoker.base.config import MIB
+from stoker.models.engines.record import MAX_DEVICES
 from stoker.runtime.amounts import in_words
-from stoker.runtime.graphics import MOST_DEVICES
 from stoker.runtime.local.memory.driver_program import DriverProgram
 from stoker.runtime.local.memory.mig import MigInstance, read_instances
 
@@ -126,7 +126,7 @@ def read_table(
         if visible is None
         else _named(valid_rows, groups, visible)
     )
-    return [replace(device, index=index) for index, device in enumerate(found[:MOST_DEVICES])]
+    return [replace(device, index=index) for index, device in enumerate(found[:MAX_DEVICES])]
 
 
 def _rows(answer: str) -> Iterable[list[str]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from stoker.models.engines import environments
 from stoker.runtime.local.memory.candidates import EvictionCandidate
 from stoker.runtime.observed import Status
 from stoker.runtime.pool.deployment_pool import DeploymentPool
@@ -20,6 +21,8 @@ class Resident:
     """Specification at the start. The pool's specification may have changed since."""
     model_dir: Path
     conversion: Path
+    engine: str = ""
+    """Engine that it was started with, if that was chosen for it."""
     inherited: int | None = None
     """Bytes of memory inherited from the fork and shared with all replicas. None if not measured
     yet.
@@ -38,6 +41,11 @@ class Resident:
     """
     may_write: int | None = None
     """Maximum bytes of the replica's own folder. None if not determined yet."""
+
+    @property
+    def is_apart(self) -> bool:
+        """True if its engine runs in a separate Python environment."""
+        return (self.engine or self.spec.engine) in environments.NAMES
 
 
 class BackgroundWork(Protocol):

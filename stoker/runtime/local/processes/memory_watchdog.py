@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from stoker.base.config import MIB
-from stoker.models.engines import environments
 from stoker.models.llm.engines.memory import most_cache_bytes
 from stoker.models.tasks.registry import GENERATING
 from stoker.runtime.amounts import in_words
@@ -98,8 +97,7 @@ class MemoryWatchdog:
         pids = {
             pid: resident
             for resident in self._residents.values()
-            if (pid := self._host.pid(resident.replica.id))
-            and resident.spec.engine not in environments.NAMES
+            if (pid := self._host.pid(resident.replica.id)) and not resident.is_apart
         }
         if not pids:
             return

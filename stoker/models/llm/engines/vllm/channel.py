@@ -34,6 +34,14 @@ class LoadModel(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """Folder of the adapters that sequences may use. Empty means none."""
     max_rank: int = 0
     """Maximum rank of adapters."""
+    devices: int = 1
+    """Number of GPUs that the model is spread over."""
+    quantization: str = ""
+    """Format to which vLLM rounds the weights. Empty means the format of the files."""
+    kv_cache_dtype: str = "auto"
+    """Dtype of keys and values."""
+    sleeps: bool = False
+    """True if the model may be put to sleep, see `Sleep`."""
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
@@ -65,6 +73,24 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
     id: int
 
 
+class Sleep(msgspec.Struct, frozen=True, tag="sleep"):
+    """Moves the weights to main memory and frees the key-value cache. No sequence may run.
+
+    The child answers with `Moved`.
+    """
+
+
+class Wake(msgspec.Struct, frozen=True, tag="wake"):
+    """Moves the weights back to the GPU. The child answers with `Moved`."""
+
+
+class Moved(msgspec.Struct, frozen=True, tag="moved"):
+    """Answers `Sleep` and `Wake`."""
+
+    error: str = ""
+    """Reason why the weights could not be moved. The child must be ended then."""
+
+
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """The model is loaded. States the maximum tokens of a sequence and the width of its logits."""
 
@@ -86,8 +112,8 @@ class Stepped(msgspec.Struct, frozen=True, tag="stepped"):
     """Share of the key-value cache that sequences hold, 0 to 1."""
 
 
-ToChild = LoadModel | Begin | Submit | Abort
-FromChild = Ready | LoadRefused | Stepped
+ToChild = LoadModel | Begin | Submit | Abort | Sleep | Wake
+FromChild = Ready | LoadRefused | Stepped | Moved
 
 Incoming = TypeVar("Incoming")
 

@@ -1,8 +1,8 @@
 """Child process of a replica that runs vLLM: tokens in, tokens out, step by step.
 
 It runs on the interpreter of vLLM's environment. From Stoker, it imports only modules that need the
-standard library, msgspec, torch and llguidance, which vLLM also installs. It fetches nothing and
-listens on no port.
+standard library, msgspec, numpy, torch and llguidance, which vLLM also installs. It fetches nothing
+and listens on no port.
 """
 
 import importlib
@@ -13,7 +13,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,14 +24,21 @@ from stoker.models.llm.engines.vllm.channel import (
     ChildChannel,
     LoadModel,
     LoadRefused,
+    Moved,
+    Sleep,
     Stepped,
     Submit,
     ToChild,
+    Wake,
 )
-from stoker.models.llm.engines.vllm.engine import ChildEngine
+from stoker.models.llm.engines.vllm.engine import ChildEngine, FormsUnsupportedError
 from stoker.models.llm.interface import Output
 
 log = logging.getLogger(__name__)
+
+
+Incoming = Begin | Submit | Abort | Sleep | Wake
+"""Messages after the model is loaded."""
 
 
 class Inbox:
@@ -45,10 +52,10 @@ class Inbox:
         self._vocabulary = vocabulary
         self._ends: Sequence[int] = ()
         self._matchers: Any = None
-        self._found: queue.SimpleQueue[tuple[Begin | Submit | Abort, Any]] = queue.SimpleQueue()
+        self._found: queue.SimpleQueue[tuple[Incoming, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
-    def take(self, *, wait: bool) -> list[tuple[Begin | Submit | Abort, Any]]:
+    def take(self, *, wait: bool) -> list[tuple[Incoming, Any]]:
         """Returns messages. A `Submit` comes with its matcher or with the error of creating it."""
         messages = [self._found.get()] if wait else []
         while not self._found.empty():
@@ -65,7 +72,7 @@ class Inbox:
         # The replica has ended or sends invalid messages, so no caller remains.
         os._exit(0)
 
-    def _prepared(self, message: Begin | Submit | Abort) -> Any:
+    def _prepared(self, message: Incoming) -> Any:
         if isinstance(message, Begin):
             self._ends = message.ends
         if not isinstance(message, Submit) or not message.grammar:
@@ -96,6 +103,10 @@ def _serve(channel: ChildChannel[ToChild], engine: ChildEngine, inbox: Inbox) ->
                     engine.abort(message.id)
                 case Submit():
                     outputs += _submitted(engine, message, prepared)
+                case Sleep():
+                    channel.send(_moved(engine.sleep))
+                case Wake():
+                    channel.send(_moved(engine.wake_up))
         if engine.busy:
             outputs += engine.step()
         channel.send(Stepped(outputs, engine.usage))
@@ -108,10 +119,21 @@ def _submitted(engine: ChildEngine, message: Submit, prepared: Any) -> list[Outp
         return [Output(message.id, [], [], error=error, form=True)]
     try:
         engine.submit(message, prepared)
+    except FormsUnsupportedError as error:
+        return [Output(message.id, [], [], error=str(error), form=True)]
     except ValueError:
         log.exception("vLLM rejected a sequence")
         return [Output(message.id, [], [], error="The model cannot process this request.")]
     return []
+
+
+def _moved(move: Callable[[], None]) -> Moved:
+    try:
+        move()
+    except Exception as error:
+        log.exception("weights could not be moved")
+        return Moved(str(error).strip() or type(error).__name__)
+    return Moved()
 
 
 def _stop_listening() -> None:
@@ -148,7 +170,8 @@ def main() -> None:
         log.exception("vLLM could not load the model")
         channel.send(LoadRefused(str(error).strip() or type(error).__name__))
         return
-    _stop_listening()
+    if load.devices == 1:
+        _stop_listening()
     channel.send(engine.facts)
     _serve(channel, engine, Inbox(channel, load.folder, engine.facts.vocabulary))
 

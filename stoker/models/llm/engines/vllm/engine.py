@@ -30,6 +30,16 @@ KEPT_ADAPTERS = 64
 _SEED_MASK = (1 << 64) - 1
 
 
+class FormsUnsupportedError(ValueError):
+    """The form of an answer cannot be enforced. The message is meant for the client."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A model on several GPUs cannot follow a required form of its answer. Leave out the "
+            "form, or deploy the model with 'devices' 1."
+        )
+
+
 @dataclass(eq=False)
 class EngineSequence:
     """Sequence that the engine continues."""
@@ -62,6 +72,7 @@ class ChildEngine:
         self._params: Any = importlib.import_module("vllm.sampling_params")
         self.ends: Sequence[int] = ()
         self._adapters = load.adapters
+        self._has_forms = load.devices == 1
         self._added: dict[str, Any] = {}
         """Maps an adapter to vLLM's request for it."""
 
@@ -75,6 +86,8 @@ class ChildEngine:
 
     def submit(self, message: Submit, matcher: Any) -> None:
         """Submits a sequence. Raises `ValueError` if vLLM rejects it."""
+        if matcher and not self._has_forms:
+            raise FormsUnsupportedError
         sampling = message.sampling
         stops = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else self.ends)}
         most = max(1, sampling.max_tokens or 0)
@@ -136,6 +149,17 @@ class ChildEngine:
                 raise ValueError(f"the adapter cannot be loaded: {error}") from error
             self._added[name] = made
         return self._added[name]
+
+    def sleep(self) -> None:
+        """Moves the weights to main memory and frees the cache."""
+        if self.busy:
+            raise RuntimeError("sequences are running")
+        # The prefix cache is emptied, because its blocks lose their content.
+        self._vllm.sleep(level=1)
+
+    def wake_up(self) -> None:
+        """Moves the weights back to the GPU."""
+        self._vllm.wake_up()
 
     def abort(self, identifier: int) -> None:
         if self._answers.pop(identifier, None):
@@ -217,7 +241,6 @@ def _engine(load: LoadModel) -> tuple[Any, dict[int, EngineSequence]]:
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
     arguments: Any = importlib.import_module("vllm.engine.arg_utils")
     engine: Any = importlib.import_module("vllm.v1.engine.llm_engine").LLMEngine
-    forms: Any = importlib.import_module("stoker.models.llm.engines.vllm.logits_processor")
     answers: dict[int, EngineSequence] = {}
     made = engine.from_engine_args(
         arguments.EngineArgs(
@@ -233,14 +256,22 @@ def _engine(load: LoadModel) -> tuple[Any, dict[int, EngineSequence]]:
             enable_prefix_caching=True,
             # Forms need each token before the next step begins.
             async_scheduling=False,
-            logits_processors=[forms.processor(answers)],
             seed=secrets.randbelow(1 << 31),
             disable_log_stats=True,
+            **_with_forms(load, answers),
             **_with_adapters(load),
             **(_on_cpu(load) if platform.is_cpu() else _on_gpu(load)),
         )
     )
     return made, answers
+
+
+def _with_forms(load: LoadModel, answers: dict[int, EngineSequence]) -> dict[str, Any]:
+    if load.devices > 1:
+        # The logits are in other processes, which do not see the answers.
+        return {}
+    forms: Any = importlib.import_module("stoker.models.llm.engines.vllm.logits_processor")
+    return {"logits_processors": [forms.processor(answers)]}
 
 
 def _with_adapters(load: LoadModel) -> dict[str, Any]:
@@ -255,6 +286,8 @@ def _with_adapters(load: LoadModel) -> dict[str, Any]:
 
 
 def _on_cpu(load: LoadModel) -> dict[str, Any]:
+    if load.devices > 1 or load.quantization or load.kv_cache_dtype != "auto":
+        raise ValueError("'devices', 'quantization' and 'kv_cache_dtype' need a GPU.")
     torch: Any = importlib.import_module("torch")
     dtype = "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "float32"
     return {
@@ -268,7 +301,16 @@ def _on_cpu(load: LoadModel) -> dict[str, Any]:
 
 
 def _on_gpu(load: LoadModel) -> dict[str, Any]:
-    return {"dtype": load.dtype, "gpu_memory_utilization": load.gpu_share}
+    return {
+        "dtype": load.dtype,
+        "gpu_memory_utilization": load.gpu_share,
+        "quantization": load.quantization or None,
+        "kv_cache_dtype": load.kv_cache_dtype,
+        "enable_sleep_mode": load.sleeps,
+        "tensor_parallel_size": load.devices,
+        # With several devices, each has a process. They exchange data through shared memory.
+        "distributed_executor_backend": "mp" if load.devices > 1 else None,
+    }
 
 
 def _or(value: Any, default: Any) -> Any:

@@ -7,12 +7,14 @@ complete.
 
 import importlib
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 import torch
 
 from stoker.models.llm.errors import DrawError
 from stoker.models.llm.sampling import NOTHING
+from stoker.models.llm.token_edits import Array, exclude
 
 _processing: Any = importlib.import_module("vllm.v1.sample.logits_processor")
 _builtin: Any = importlib.import_module("vllm.v1.sample.logits_processor.builtin")
@@ -37,14 +39,20 @@ def processor(answers: Mapping[int, Any]) -> type[Any]:
             _builtin.process_dict_updates(self._rows, batch_update, _with_form)
 
         def apply(self, logits: torch.Tensor) -> torch.Tensor:
+            masks: dict[int, Array] = {}
             for row, answer in self._rows.items():
                 try:
-                    answer.matcher.mask(logits[row])
-                    if not torch.isfinite(logits[row].max()):
-                        raise DrawError(NOTHING)
+                    if (mask := answer.matcher.allowed()) is not None:
+                        masks[row] = mask
                 except DrawError as error:
                     # The code that processes the step's tokens finds the error and ends the answer.
                     answer.error = error
+            exclude(logits, masks)
+            largest: Any = logits.amax(-1)
+            for row, value in enumerate(largest.tolist() if self._rows else ()):
+                if row in self._rows and not isfinite(value):
+                    answer = self._rows[row]
+                    answer.error = answer.error or DrawError(NOTHING)
             return logits
 
     def _with_form(params: Any, _prompt: Any, _output: Any) -> Any:

@@ -24,9 +24,12 @@ from stoker.models.llm.engines.vllm.channel import (
     FromChild,
     LoadModel,
     LoadRefused,
+    Moved,
     Ready,
+    Sleep,
     Stepped,
     Submit,
+    Wake,
 )
 from stoker.models.llm.interface import LanguageModel, Output, Submission
 from stoker.wire.protocol import BYTECODE, Execution, OwnEnvironment, ReplicaSpec
@@ -111,6 +114,9 @@ class VllmEngine:
                 gpu_share=spec.environment.gpu_share,
                 adapters=spec.adapters,
                 max_rank=MAX_RANK,
+                devices=spec.options.get("devices") or 1,
+                quantization=spec.options.get("quantization") or "",
+                kv_cache_dtype=spec.options.get("kv_cache_dtype") or "auto",
             )
         )
         self.max_length = self._ready.max_length
@@ -147,6 +153,8 @@ class VllmModel:
         """True if a message was sent to the child and no step has followed yet."""
         self._steps: queue.SimpleQueue[list[Output] | None] = queue.SimpleQueue()
         """Outputs of the child's steps. None wakes a waiting reader."""
+        self._moves: queue.SimpleQueue[Moved | None] = queue.SimpleQueue()
+        """Answers to `Sleep` and `Wake`. None if the child has ended."""
         self._channel.send(Begin(ends=sorted(end for end in ends if end < ready.vocabulary)))
         threading.Thread(target=self._receive, name="vllm", daemon=True).start()
 
@@ -211,11 +219,31 @@ class VllmModel:
             self.cancel(output.id)
         return outputs
 
+    def sleep(self) -> None:
+        """Moves the weights to main memory and frees the cache. No sequence may run.
+
+        Raises `ChildLostError`, and `RuntimeError` if they could not be moved. The child must be
+        ended then.
+        """
+        self._move(Sleep())
+
+    def wake_up(self) -> None:
+        """Moves the weights back to the GPU. Raises as `sleep`."""
+        self._move(Wake())
+
     @property
     def children(self) -> list[int]:
         return [self._process.pid]
 
-    def _send(self, message: Submit | Abort) -> None:
+    def _move(self, message: Sleep | Wake) -> None:
+        self._send(message)
+        moved = self._moves.get()
+        if moved is None:
+            raise ChildLostError("the process that runs vLLM has ended")
+        if moved.error:
+            raise RuntimeError(moved.error)
+
+    def _send(self, message: Submit | Abort | Sleep | Wake) -> None:
         self._is_owed = True
         try:
             self._channel.send(message)
@@ -231,6 +259,8 @@ class VllmModel:
                     self.usage = message.usage
                     self._is_owed = False
                     self._steps.put(message.outputs)
+                elif isinstance(message, Moved):
+                    self._moves.put(message)
         except ValueError:
             log.exception("vLLM sent an invalid message")
             self._process.kill()
@@ -238,6 +268,7 @@ class VllmModel:
         self.alive = False
         self.usage = 0.0
         self._steps.put(None)
+        self._moves.put(None)
 
 
 def _environment(environment: OwnEnvironment, device: str, threads: int) -> Mapping[str, str]:
