@@ -1,5 +1,6 @@
 """Tests of the devices that replicas receive and claim, and of the estimates for later replicas."""
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -233,7 +234,10 @@ class TestMeasured:
     async def test_what_is_kept_for_a_hot_one_grows_with_it(self, world: World):
         hot = replace(MODEL, readiness=Readiness.HOT)
         world.runtime.apply(hot, running=True)
-        await settle()
+        async with asyncio.timeout(10):
+            # The sizes of the weights are read in a thread.
+            while not world.runtime._residents:
+                await asyncio.sleep(0.01)
         (resident,) = world.runtime._residents.values()
         books = world.runtime._memory.devices
         assert [book.reserved for book in books] == [0, ESTIMATE]

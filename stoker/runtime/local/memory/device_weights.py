@@ -1,16 +1,16 @@
 """Sizes of a model's weights on a GPU, from the headers of its files."""
 
+import json
+import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from stoker.inspection.failure import InspectionError
-from stoker.inspection.files import FileSet
-from stoker.inspection.readers import FolderReader
-from stoker.inspection.safetensors import read_header
 from stoker.models.engines.record import AUTO
 
+_LENGTH_BYTES, _MOST_HEADER_BYTES = 8, 100_000_000
 _FLOATS = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8}
 """Bytes of one stored number, for the types that are loaded in another type."""
 _SINGLE, _HALF = 4, 2
@@ -52,15 +52,26 @@ def read_weights(folder: Path) -> StoredWeights | None:
     """
     numbers, other_bytes = Counter[str](), 0
     try:
-        files = FileSet(FolderReader(folder))
-        for path in files.sizes:
-            if path.endswith(".safetensors"):
-                for tensor in read_header(files, path).tensors.values():
-                    if tensor.dtype in _FLOATS:
-                        numbers[tensor.dtype] += tensor.numbers
-                    else:
-                        other_bytes += tensor.end - tensor.begin
-    except (OSError, InspectionError):
+        for path in folder.rglob("*.safetensors"):
+            for dtype, stored in _tensors(path):
+                if dtype in _FLOATS:
+                    numbers[dtype] += stored // _FLOATS[dtype]
+                else:
+                    other_bytes += stored
+    except (OSError, ValueError, LookupError, TypeError, struct.error):
         # The load of the model reports the error.
         return None
     return StoredWeights(dict(numbers), other_bytes) if numbers else None
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, int]]:
+    """Yields the type and the bytes of each tensor in a file. Inspection has checked its header."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(_LENGTH_BYTES))
+        if length > _MOST_HEADER_BYTES:
+            raise ValueError("the header is too long")
+        header: dict[str, dict[str, Any]] = json.loads(file.read(length))
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            begin, end = tensor["data_offsets"]
+            yield str(tensor["dtype"]), int(end) - int(begin)
