@@ -198,6 +198,8 @@ class EngineThread:
             log.info("batch skipped: all its calls were cancelled", extra=size)
             return
         log.error("batch failed", exc_info=error, extra=size)
+        # Its frames hold the tensors of the pass.
+        error.__traceback__ = None
         self._isolate(batch)
 
     def _continue(self, entry: QueuedSample, output: Mapping[str, Any]) -> bool:
