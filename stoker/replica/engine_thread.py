@@ -225,9 +225,9 @@ class EngineThread:
             log.info("batch skipped: all its calls were cancelled", extra=size)
             return
         log.error("batch failed", exc_info=error, extra=size)
+        # Its frames hold the tensors of the pass.
+        error.__traceback__ = None
         if is_out_of_memory(error):
-            # Its frames hold the tensors of the failed pass.
-            error.__traceback__ = None
             self._halve(batch)
         else:
             self._isolate(batch)
