@@ -4,8 +4,10 @@ Measures Stoker on a GPU beside bare loops on the same card. docs/gpu.md explain
 """
 
 import argparse
+import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -13,14 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bench.common import RESULTS, progress, scratch
 from bench.gpu import chat, demo, memory, starts, tasks
-from bench.gpu.facts import doctor, facts
+from bench.gpu.facts import facts
 from bench.gpu.results import TABLE_NAME, Results, Row, Verdict
 from bench.gpu.session import MissingError, Session, opened
 from bench.gpu.sizes import FULL, TINY, Sizes
+from bench.processes import end
 
 SECONDS = 420
+OVER = 2
+"""Exit code of a run that took too long."""
 STOP_S = 12
 """Seconds that remain for stopping everything."""
 NO_GPU = "there is no GPU: nvidia-smi does not answer. --without-gpu runs tiny sizes on the CPU."
@@ -67,12 +74,16 @@ def main() -> None:
     rows = {name: GROUPS[name].rows(sizes) for name in arguments.rows}
     results = Results(arguments.out, about, [row for group in rows.values() for row in group])
     results.save()
-    end = began + arguments.seconds - STOP_S
+    deadline = began + arguments.seconds - STOP_S
+    settings = dict(setting.split("=", 1) for setting in arguments.setting)
     try:
-        with scratch() as place, opened(sizes, place, results) as session:
-            about["doctor"] = doctor(session.environment)
+        with (
+            _watched(arguments.seconds, results),
+            scratch() as place,
+            opened(sizes, place, results, settings) as session,
+        ):
             for name, group_rows in rows.items():
-                _measure(session, name, group_rows, end)
+                _measure(session, name, group_rows, deadline)
     finally:
         about["seconds"] = round(time.monotonic() - began)
         results.save()
@@ -96,6 +107,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help=f"time budget; default: {SECONDS}"
     )
+    parser.add_argument(
+        "--setting",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the server, such as replica_uids=; default: none",
+    )
     arguments = parser.parse_args()
     if unknown := set(arguments.rows) - set(GROUPS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(GROUPS)}")
@@ -104,9 +122,9 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _measure(session: Session, name: str, rows: Sequence[Row], end: float) -> None:
+def _measure(session: Session, name: str, rows: Sequence[Row], deadline: float) -> None:
     """Measures a group. Its failure becomes the reason of the rows without a figure."""
-    group, left = GROUPS[name], end - time.monotonic()
+    group, left = GROUPS[name], deadline - time.monotonic()
     if not session.sizes.is_tiny and left < group.seconds:
         session.fail(rows, f"{left:.0f} s were left", Verdict.NOT_MEASURED)
         return
@@ -123,6 +141,26 @@ def _measure(session: Session, name: str, rows: Sequence[Row], end: float) -> No
         reason = f"{type(error).__name__}: {error}"
     session.fail(rows, reason, verdict)
     session.clear()
+
+
+@contextmanager
+def _watched(seconds: float, results: Results) -> Generator[None]:
+    """Ends this program and all of its processes after this time, even if something hangs."""
+
+    def give_up() -> None:
+        results.save()
+        progress(f"{seconds:.0f} s are over: ended")
+        for child in psutil.Process().children():
+            end(child.pid)
+        os._exit(OVER)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

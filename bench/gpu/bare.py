@@ -86,10 +86,10 @@ def encode(kind: str, folder: str, inputs: Sequence[str], batch: int) -> dict[st
         # Similar lengths share a batch, which a server cannot choose.
         ordered = sorted(inputs, key=len) if kind != "image" else list(inputs)
         groups = [ordered[at : at + batch] for at in range(0, len(ordered), batch)]
+        some = inputs[:ALONE]
         for dtype in _dtypes():
             model.to(getattr(torch, dtype))
             rates[dtype] = len(inputs) / _timed(lambda: [run(group) for group in groups])
-            some = inputs[:ALONE]
             alone[dtype] = _timed(lambda: [run([text]) for text in some], 1) / len(some)
     # Its weights were rounded.
     _loaded.cache_clear()

@@ -1,5 +1,6 @@
-"""The GPU as its driver's program reports it: name, driver, memory, and load over time."""
+"""The measured GPU as its driver's program reports it: name, driver, memory, and load over time."""
 
+import os
 import shutil
 import statistics
 import subprocess
@@ -12,6 +13,8 @@ from typing import Any, Self
 from bench.processes import end
 
 PROGRAM = "nvidia-smi"
+DEVICE = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+"""Number or UUID of the only GPU that is used."""
 ANSWER_S = 20
 SAMPLE_MS = 200
 SETTLE_S = 0.3
@@ -30,7 +33,7 @@ class Sample:
 
 
 class Card:
-    """Samples the first GPU in the background. Without the driver's program it has no samples."""
+    """Samples the GPU in the background. Without the driver's program it has no samples."""
 
     def __init__(self) -> None:
         self._program = shutil.which(PROGRAM)
@@ -40,7 +43,10 @@ class Card:
     def __enter__(self) -> Self:
         if self._program:
             self._process = subprocess.Popen(
-                [self._program, f"--query-gpu={','.join(_SAMPLE)}", _FORMAT, f"-lms={SAMPLE_MS}"],
+                [
+                    *(self._program, f"--id={DEVICE}", f"--query-gpu={','.join(_SAMPLE)}"),
+                    *(_FORMAT, f"--loop-ms={SAMPLE_MS}"),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -62,13 +68,12 @@ class Card:
 
     def facts(self) -> dict[str, str]:
         """Returns the card's name, driver, memory, UUID and MIG mode. Empty without a driver."""
-        lines = self._query(*_FACTS)
-        return dict(zip(_FACTS, lines[0], strict=False)) if lines else {}
+        return dict(zip(_FACTS, self._query(*_FACTS), strict=False))
 
     def used_bytes(self) -> int | None:
-        """Returns the memory in use on the first card. None without a driver."""
-        lines = self._query("memory.used")
-        return int(float(lines[0][0])) << 20 if lines else None
+        """Returns the memory in use on the card. None without a driver."""
+        cells = self._query("memory.used")
+        return int(float(cells[0])) << 20 if cells else None
 
     def load(self, since: float, until: float | None = None) -> dict[str, Any]:
         """Returns means and peaks between two moments of `time.monotonic`. Empty if unknown."""
@@ -82,13 +87,13 @@ class Card:
             "watts": round(statistics.mean(sample.watts for sample in samples)),
         }
 
-    def _query(self, *fields: str) -> list[list[str]]:
-        """Returns the fields of each card. Empty if the program is missing or does not answer."""
+    def _query(self, *fields: str) -> list[str]:
+        """Returns fields of the card. Empty if the program is missing or does not answer."""
         if not self._program:
             return []
         try:
             done = subprocess.run(
-                [self._program, f"--query-gpu={','.join(fields)}", _FORMAT],
+                [self._program, f"--id={DEVICE}", f"--query-gpu={','.join(fields)}", _FORMAT],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -97,7 +102,7 @@ class Card:
             )
         except (OSError, subprocess.SubprocessError):
             return []
-        return [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
+        return [cell.strip() for cell in done.stdout.strip().split(",")]
 
     def _read(self, process: "subprocess.Popen[str]") -> None:
         for line in process.stdout or ():

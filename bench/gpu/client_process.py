@@ -1,6 +1,6 @@
-"""Clients in closed loops on kept connections, in one thread. It needs only the standard library.
+"""Clients in closed loops on kept connections, in one thread, with only the standard library.
 
-It reads one JSON object from stdin (see `bench.gpu.load`), runs the load and prints one JSON object.
+It reads one JSON object from stdin (see `bench.gpu.load`), runs the load and prints one object.
 """
 
 import json

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 JSON_NAME, TABLE_NAME = "result.json", "result.md"
+NOT_REACHED = "not reached"
 _TIMES = ("s", "ms")
 """Units of which less is better."""
 
@@ -40,7 +41,7 @@ class Target:
         parts = [
             f"≥ {self.least:,g} {unit}" if self.least is not None else "",
             f"≤ {self.most:,g} {unit}" if self.most is not None else "",
-            f"≥ {self.ratio:g} × bare" if self.ratio is not None else "",
+            f"≥ {self.ratio:g} of bare" if self.ratio is not None else "",
             f"within {self.within:.0%}" if self.within is not None else "",
         ]
         return ", ".join(part for part in parts if part)
@@ -72,7 +73,7 @@ class Row:
     """Description of the answers that were compared."""
     wrong: str = ""
     """First difference between Stoker's answers and the expected ones. Empty if they are equal."""
-    reason: str = "not reached"
+    reason: str = NOT_REACHED
     """Reason for a row without a figure."""
     verdict: Verdict = Verdict.NOT_MEASURED
     device: Mapping[str, Any] = field(default_factory=dict[str, Any])

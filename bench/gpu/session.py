@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,16 @@ import httpx
 
 from bench import loops
 from bench.common import ROOT, Report, progress
-from bench.gpu import load
-from bench.gpu.card import Card
-from bench.gpu.results import Results, Row, Verdict
+from bench.gpu import facts, load
+from bench.gpu.card import DEVICE, Card
+from bench.gpu.results import NOT_REACHED, Results, Row, Verdict
 from bench.gpu.sizes import Sizes
 from bench.server import running
 from bench.service import Service
 
 READY_S = 90
+CLEAR_S = 15
 LOG_LINES = 15
-NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 ON_GPU_MIB = 150
 """Growth of the card's used memory from which a replica counts as running on it."""
 
@@ -112,8 +113,13 @@ class Session:
         return load.run(service.base_url, path, service.key, bodies, clients, seconds)
 
     def clear(self) -> None:
-        """Deletes all deployments, so that the next group has the card for itself."""
+        """Deletes all deployments and waits for the end of their replicas, so that the next group
+        has the card for itself.
+        """
         clear(self.service)
+        deadline = time.monotonic() + CLEAR_S
+        while self.machine()["replicas"] and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def machine(self) -> dict[str, Any]:
         """Returns the machine as an operator sees it."""
@@ -170,13 +176,13 @@ class Session:
         progress(f"{row.name}: {shown}{bare}: {row.verdict} {row.wrong}")
 
     def fail(self, rows: Sequence[Row], reason: str, verdict: Verdict) -> None:
-        """Gives all unmeasured rows a reason, with the last words of the replicas if they failed."""
-        details = self._last_words() if verdict is Verdict.FAILED else {}
-        for row in rows:
-            if row.stoker is None and row.verdict is Verdict.NOT_MEASURED:
-                row.skip(reason, verdict)
-                row.details |= details
-                progress(f"{row.name}: {verdict}: {reason.splitlines()[0][:200]}")
+        """Gives the rows that were not reached a reason, and failed ones the replicas' logs."""
+        missing = [row for row in rows if row.reason == NOT_REACHED]
+        details = self._last_words() if missing and verdict is Verdict.FAILED else {}
+        for row in missing:
+            row.skip(reason, verdict)
+            row.details |= details
+            progress(f"{row.name}: {verdict}: {reason.splitlines()[0][:200]}")
         self.results.save()
 
     def _last_words(self) -> dict[str, Any]:
@@ -206,22 +212,42 @@ def clear(service: Service) -> None:
 
 
 @contextlib.contextmanager
-def opened(sizes: Sizes, place: Path, results: Results) -> Generator[Session]:
-    """Starts a server with default settings."""
-    # Packages that were installed without an environment are found by this variable.
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {"PYTHONPATH": os.pathsep.join(paths)} | (NO_GPU if sizes.is_tiny else {})
+def opened(
+    sizes: Sizes, place: Path, results: Results, settings: Mapping[str, str]
+) -> Generator[Session]:
+    """Starts a server with these settings and defaults otherwise.
+
+    `stoker doctor` runs while the server imports its libraries.
+    """
+    environment = _environment(sizes)
+    limits = {"replica_threads": 1} if sizes.is_tiny else {}
     report = Report("gpu", "GPU benchmark")
     with contextlib.ExitStack() as stack:
         card = stack.enter_context(Card())
         base_bytes = None if sizes.is_tiny else card.used_bytes()
-        server = stack.enter_context(running(report, place, imported=environment))
-        server.wait_ready()
+        server = stack.enter_context(
+            running(report, place, imported=environment, **limits, **settings)
+        )
+        with ThreadPoolExecutor(1) as threads:
+            doctor = threads.submit(facts.doctor, environment)
+            server.wait_ready()
+            results.facts["doctor"] = doctor.result()
         service = Service(server, report)
         stack.callback(service.api.close)
         session = Session(sizes, place, results, card, report, service, environment, base_bytes)
         stack.callback(session.end_bare)
         yield session
+
+
+def _environment(sizes: Sizes) -> dict[str, str]:
+    """Returns the environment of all started processes, in addition to a user's."""
+    # Packages that were installed without an environment are found by this variable.
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"PYTHONPATH": os.pathsep.join(paths)}
+    if sizes.is_tiny:
+        # The tests share two cores.
+        return environment | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    return environment | {"CUDA_VISIBLE_DEVICES": DEVICE, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def _tail(path: Path) -> list[str]:
