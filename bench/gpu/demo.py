@@ -26,12 +26,8 @@ SEED = 1
 DRAWING = ("/v1/images/generations", "/v1/images/edits", "/v1/videos")
 """Endpoints whose answers depend on a seed."""
 CHAT = "/v1/chat/completions"
-RANDOM_CALLS = (
-    ("/v1/images/generations", "random-image-maker", {}, ""),
-    ("/v1/images/edits", "random-inpainter", {"prompt": "a red circle"}, "circle.png"),
-    ("/v1/videos", "random-photo-mover", {"prompt": "a red circle moves"}, "circle.png"),
-)
-"""Calls of models that the documentation's examples do not name: path, model, body, image."""
+STEPS = {"num_inference_steps": 4}
+PICTURE = "circle.png"
 
 
 @dataclass(frozen=True)
@@ -40,6 +36,24 @@ class Call:
     model: str
     body: dict[str, Any]
     files: dict[str, str] = field(default_factory=dict[str, str])
+
+
+RANDOM_CALLS = (
+    Call("/v1/images/generations", "random-image-maker", STEPS),
+    Call(
+        "/v1/images/edits",
+        "random-inpainter",
+        {"prompt": "a red circle", **STEPS},
+        {"image": PICTURE, "mask": PICTURE},
+    ),
+    Call(
+        "/v1/videos",
+        "random-photo-mover",
+        {"prompt": "a red circle moves", **STEPS},
+        {"input_reference": PICTURE},
+    ),
+)
+"""Calls of models that the documentation's examples do not name."""
 
 
 @dataclass
@@ -116,9 +130,7 @@ def _calls(sizes: Sizes) -> list[Call]:
         Call(path, example.model, dict(example.body), dict(example.files))
         for path, example in [*examples, *MEDIA_CALLS.items()]
     ]
-    for path, model, body, image in RANDOM_CALLS:
-        files = {"image": image} if image else {}
-        calls.append(Call(path, model, {**body, "num_inference_steps": 4}, files))
+    calls += RANDOM_CALLS
     calls += _chats()
     calls = [
         replace(call, body={"seed": SEED, **call.body}) if call.path in DRAWING else call
