@@ -143,6 +143,7 @@ def wrong_vector(expected: Sequence[Sequence[float]], number: int, actual: Seque
 
 
 def wrong_leads(leads: Sequence[float]) -> str:
-    """Returns the largest lead of a better token over a chosen one, if it is too large."""
-    worst = max(leads)
-    return "" if worst <= LOG_PROBABILITY_TOLERANCE else f"a token is {worst:.2f} nats too unlikely"
+    """Returns the first lead of a better token over a chosen one that is too large."""
+    # NaN is not below the tolerance.
+    wrong = [lead for lead in leads if not lead <= LOG_PROBABILITY_TOLERANCE]
+    return f"a token is {wrong[0]:.2f} nats too unlikely" if wrong else ""
