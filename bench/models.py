@@ -251,10 +251,16 @@ def llama_135m() -> Path:
     return chat_llama("llama-135m", **LLAMA_135M)
 
 
-def chat_llama(name: str, **sizes: int) -> Path:
+def chat_llama(
+    name: str, *, is_tied: bool = True, attention_gain: float = 1.0, **sizes: int
+) -> Path:
     """Returns a Llama in bfloat16 with a ChatML template.
 
     Args:
+        is_tied: True if the output layer is the embedding. Such a model with random weights repeats
+            its last token without end.
+        attention_gain: factor of what attention adds. With many layers of random weights and a
+            gain of 1, the next token depends on little but the mean of all tokens.
         sizes: fields of the configuration.
     """
 
@@ -262,10 +268,13 @@ def chat_llama(name: str, **sizes: int) -> Path:
         import torch
 
         words = chat_tokenizer()
-        model = _llama(end=words.convert_tokens_to_ids(CHAT_SPECIAL[2]), **sizes)
+        end = words.convert_tokens_to_ids(CHAT_SPECIAL[2])
+        model = _llama(end=end, is_tied=is_tied, **sizes)
         # A model that repeats a special token or half a character would answer without text.
         with torch.no_grad():
-            model.get_input_embeddings().weight[: len(CHAT_SPECIAL) + 256] *= 0.05
+            model.get_output_embeddings().weight[: len(CHAT_SPECIAL) + 256] *= 0.05
+            for layer in model.model.layers:
+                layer.self_attn.o_proj.weight *= attention_gain
         _save_chat(folder, model, words)
 
     return kept(name, save)
@@ -294,7 +303,7 @@ def small_llamas(count: int) -> list[Path]:
     return sorted(path for path in kept(f"small-llamas-{count}", save).iterdir() if path.is_dir())
 
 
-def _llama(*, end: int, **sizes: int) -> Any:
+def _llama(*, end: int, is_tied: bool = True, **sizes: int) -> Any:
     """Returns a Llama for the tokens of `chat_tokenizer`. It is greedy, because only the model is
     measured and all contenders sample alike.
     """
@@ -302,7 +311,7 @@ def _llama(*, end: int, **sizes: int) -> Any:
 
     config = transformers.LlamaConfig(
         vocab_size=CHAT_VOCABULARY,
-        tie_word_embeddings=True,
+        tie_word_embeddings=is_tied,
         max_position_embeddings=2048,
         bos_token_id=end,
         eos_token_id=end,

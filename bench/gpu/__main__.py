@@ -66,6 +66,7 @@ def main() -> None:
     arguments = _arguments()
     sizes = TINY if arguments.without_gpu else FULL
     began = time.monotonic()
+    signal.signal(signal.SIGINT, _exit)
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGALRM, _alarm)
     about = facts(is_tiny=sizes.is_tiny)

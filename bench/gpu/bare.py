@@ -19,7 +19,6 @@ from bench.peers.answering import answer
 REPEATS = 2
 ALONE = 32
 """Number of inputs that are computed one at a time."""
-SCORED_AT_ONCE = 4
 CLASSES = {
     "tokens": "AutoModelForTokenClassification",
     "embedding": "AutoModel",
@@ -176,20 +175,19 @@ def chat(folder: str, prompts: Sequence[Sequence[int]], tokens: int) -> dict[str
 
 
 def leads(folder: str, prompts: Sequence[Sequence[int]], chosen: Sequence[Sequence[int]]) -> Any:
-    """Returns, for each sequence, the largest lead in nats of the best next token over the chosen
-    one, by the model in float32. It is 0 if all tokens were the most likely ones.
+    """Returns, for each sequence, the largest lead of the best next token over the chosen one, in
+    standard deviations of the logits, by the model in float32. It is 0 if all tokens were the most
+    likely ones.
     """
     torch = _torch()
     model = _language_model(folder, "float32")
     found: list[float] = []
     with torch.inference_mode():
-        for at in range(0, len(prompts), SCORED_AT_ONCE):
-            pairs = zip(prompts[at : at + SCORED_AT_ONCE], chosen[at:], strict=False)
-            for prompt, answered in pairs:
-                ids = torch.tensor([[*prompt, *answered]], device=_device())
-                logits = model(ids, logits_to_keep=len(answered) + 1).logits[0, :-1]
-                picked = logits.gather(-1, ids[0, -len(answered) :, None])[:, 0]
-                found.append(float((logits.max(-1).values - picked).max()))
+        for prompt, answered in zip(prompts, chosen, strict=True):
+            ids = torch.tensor([[*prompt, *answered]], device=_device())
+            logits = model(ids, logits_to_keep=len(answered) + 1).logits[0, :-1]
+            picked = logits.gather(-1, ids[0, -len(answered) :, None])[:, 0]
+            found.append(float(((logits.max(-1).values - picked) / logits.std(-1)).max()))
     return found
 
 

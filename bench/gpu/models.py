@@ -16,7 +16,16 @@ def vit(sizes: Sizes) -> Path:
 
 
 def llama(sizes: Sizes) -> Path:
-    return chat_llama(_name("llama-135m", sizes), **sizes.llama)
+    """Returns a Llama that computes as many products per token as one of 135 M parameters.
+
+    Its output layer has weights of its own, so that its answers vary and can be compared.
+    """
+    return chat_llama(
+        _name("varied-llama-135m", sizes),
+        is_tied=False,
+        attention_gain=sizes.attention_gain,
+        **sizes.llama,
+    )
 
 
 def minilm(sizes: Sizes) -> Path:

@@ -36,6 +36,8 @@ class Sizes:
     minilm: Mapping[str, int] = field(default_factory=lambda: MINILM)
     vit: Mapping[str, int] = field(default_factory=dict[str, int])
     llama: Mapping[str, int] = field(default_factory=lambda: LLAMA_135M)
+    attention_gain: float = 0.3
+    """See `chat_llama`. The answers then depend on the last token and on the whole prompt."""
     demo_models: Sequence[str] = ()
     """Demo models that are called. Empty means all."""
     texts: int = 512
@@ -65,6 +67,7 @@ TINY = Sizes(
     minilm=BERT_TINY,
     vit=BERT_TINY,
     llama=LLAMA_TINY,
+    attention_gain=2.0,
     demo_models=("tiny-ner", "tiny-sentiment", "tiny-chat"),
     texts=24,
     photos=6,
