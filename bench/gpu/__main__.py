@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 
 from bench.common import RESULTS, progress, scratch
 from bench.gpu import chat, demo, memory, starts, tasks
 from bench.gpu.facts import facts
-from bench.gpu.results import TABLE_NAME, Results, Row, Verdict
+from bench.gpu.results import NOT_REACHED, TABLE_NAME, Results, Row, Verdict
 from bench.gpu.session import MissingError, Session, opened
 from bench.gpu.sizes import FULL, TINY, Sizes
 from bench.processes import end
@@ -85,6 +86,11 @@ def main() -> None:
         ):
             for name, group_rows in rows.items():
                 _measure(session, name, group_rows, deadline)
+    except (RuntimeError, httpx.HTTPError) as error:
+        # The server did not start, or it ended.
+        for row in results.rows:
+            if row.reason == NOT_REACHED:
+                row.skip(str(error), Verdict.FAILED)
     finally:
         about["seconds"] = round(time.monotonic() - began)
         results.save()

@@ -10,6 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from bench import launching, machine
+from bench.common import ROOT
 from bench.gpu.card import Card
 
 DOCTOR_S = 120
@@ -19,7 +20,7 @@ PACKAGES = ("stoker", "torch", "transformers", "diffusers", "openvino", "vllm")
 def facts(*, is_tiny: bool) -> dict[str, Any]:
     """Returns the facts of this machine. Those with text values head the table."""
     about, card = machine.facts(), Card().facts()
-    commit = about["commit"] or {}
+    commit = about["commit"] or {"id": _packed_commit()}
     versions = {name: _version(name) for name in PACKAGES}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -28,7 +29,7 @@ def facts(*, is_tiny: bool) -> dict[str, Any]:
         "card": ", ".join(card.values()) or "none",
         "python": platform.python_version(),
         **{name: version for name, version in versions.items() if version},
-        "commit": commit.get("id", "unknown") + (" with changes" if commit.get("changed") else ""),
+        "commit": commit["id"] + (" with changes" if commit.get("changed") else ""),
         "machine": about,
         "card_facts": card,
     }
@@ -44,6 +45,14 @@ def doctor(environment: Mapping[str, str]) -> dict[str, Any]:
         return json.loads(output.strip().splitlines()[-1])
     except (IndexError, ValueError):
         return {"ok": False, "output": output[-2000:]}
+
+
+def _packed_commit() -> str:
+    """Returns the commit from a file beside the packed folders. See docs/gpu.md."""
+    try:
+        return (ROOT / "COMMIT").read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def _output(command: list[str], environment: Mapping[str, str]) -> str:
