@@ -67,7 +67,10 @@ class TestAnswers:
         assert answers.wrong_labels(expected, close, names) == ""
         assert answers.wrong_labels(expected, expected[:1], names)
         assert answers.wrong_labels(expected, [{"label": "b", "score": 0.9}, expected[1]], names)
-        assert answers.wrong_labels(expected, [{"label": "a", "score": 0.7}, expected[1]], names)
+        assert answers.wrong_labels(expected, [{"label": "a", "score": 0.6}, expected[1]], names)
+        assert answers.wrong_scores([(expected, close)]) == ""
+        assert answers.wrong_scores([(expected, close), (expected, [{"score": 0.7}])])
+        assert answers.wrong_scores([(expected, [{"score": float("nan")}])])
 
     def test_vectors(self) -> None:
         expected = [[1.0, 0.0, 0.0], [1.0, 0.02, 0.0], [0.0, 1.0, 0.0]]

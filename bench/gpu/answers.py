@@ -3,14 +3,16 @@
 import base64
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 NUMBER_TOLERANCE = 0.02
 """Largest difference of two numbers, absolute or relative, whichever is larger."""
-SCORE_TOLERANCE = 0.05
-CLEAR_SCORE = 0.5
+SCORE_TOLERANCE = 0.2
+"""Largest difference of a score. bfloat16 changes single scores of BERT-base by 0.1."""
+MEAN_SCORE_TOLERANCE = 0.02
+CLEAR_SCORE = 0.7
 """Lowest expected score at which another label is wrong. Below it, two labels may be close."""
 LEAST_COSINE = 0.999
 PIXEL_TOLERANCE = 8.0
@@ -118,6 +120,21 @@ def wrong_labels(
         elif not abs(wanted["score"] - got["score"]) <= SCORE_TOLERANCE:
             return f"score {got['score']:g} instead of {wanted['score']:g}"
     return ""
+
+
+def wrong_scores(
+    pairs: Iterable[tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]],
+) -> str:
+    """Returns the mean difference of the scores of many expected and actual answers, if it is too
+    large.
+    """
+    gaps = [
+        abs(wanted["score"] - got["score"])
+        for expected, actual in pairs
+        for wanted, got in zip(expected, actual, strict=False)
+    ]
+    mean = sum(gaps) / max(1, len(gaps))
+    return "" if mean <= MEAN_SCORE_TOLERANCE else f"scores differ by {mean:.3f} on average"
 
 
 def wrong_vector(expected: Sequence[Sequence[float]], number: int, actual: Sequence[float]) -> str:

@@ -184,4 +184,8 @@ def _first_wrong(workload: Workload, expected: Sequence[Any], load: Load) -> str
     for number, answer in sorted(load.answers.items()):
         if wrong := workload.wrong(expected, number, answer):
             return f"input {number}: {wrong}"
-    return ""
+    if workload.kind == "embedding":
+        return ""
+    return answers.wrong_scores(
+        (expected[number], answer) for number, answer in load.answers.items()
+    )
