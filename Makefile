@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-rest test-all test-vllm check format bench bench-peers bench-report install install-dev install-alone \
+.PHONY: demo test test-rest test-all test-vllm check format bench bench-gpu bench-peers bench-report install install-dev install-alone \
   install-bucket install-cuda-build install-packaging chat-templates \
   lock audit sbom console soak fuzz fuzz-formats system-packages clean
 
@@ -75,6 +75,16 @@ $(FUZZ)/.installed: Makefile
 # BENCH names those to run, and says how: make bench BENCH="chat --rounds 3".
 bench: install-dev
 	$(BIN)/python -m bench $(BENCH)
+
+# Stoker on an NVIDIA GPU beside bare loops, in seven minutes and without a network: docs/gpu.md.
+# STOKER_GPU_PYTHON names another interpreter with torch for CUDA. BENCH passes arguments:
+# make bench-gpu BENCH="--rows demo,chat --out result".
+bench-gpu:
+	@if [ -n "$$STOKER_GPU_PYTHON" ]; then \
+	  exec "$$STOKER_GPU_PYTHON" -m bench.gpu $(BENCH); \
+	else \
+	  $(MAKE) --no-print-directory install && exec $(BIN)/python -m bench.gpu $(BENCH); \
+	fi
 
 # What the benchmarks compare with, an environment each: some minutes and 8 GB for all of them, or
 # those that PEERS names. What is there already is left as it is.

@@ -26,6 +26,10 @@ class Loop:
         if is_suspended:
             suspend(process.pid)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def ask(self, task: Any) -> Any:
         """Sends a task and returns the answer. Raises `RuntimeError` if the child has ended."""
         if self._process.stdin is None:

@@ -41,18 +41,32 @@ CHAT_TEMPLATE = """\
 {% endif %}"""
 CHAT_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT_VOCABULARY = 49_152
+LLAMA_135M = {
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+}
 
 
 def bert_base() -> Path:
-    """Returns a BERT-base for token classification with 110 M parameters. The label depends on the
-    word.
+    """Returns a BERT-base for token classification with 110 M parameters."""
+    return tagger("bert-base-fitted")
+
+
+def tagger(name: str, **sizes: int) -> Path:
+    """Returns a BERT for token classification. The label depends on the word.
+
+    Args:
+        sizes: fields of the configuration. The defaults are those of BERT-base.
     """
 
     def save(folder: Path) -> None:
         import transformers
 
         # The vocabulary keeps the configuration's default size, which determines the model's size.
-        config = transformers.BertConfig(num_labels=LABELS)
+        config = transformers.BertConfig(num_labels=LABELS, **sizes)
         model = transformers.BertForTokenClassification(config).eval()
         words = tokenizer(512)
         inputs = words(texts(FITTED), return_tensors="pt", padding=True)
@@ -62,7 +76,7 @@ def bert_base() -> Path:
         model.save_pretrained(folder)
         words.save_pretrained(folder)
 
-    return _kept("bert-base-fitted", save)
+    return kept(name, save)
 
 
 def tiny_tagger() -> Path:
@@ -82,12 +96,19 @@ def tiny_tagger() -> Path:
         model.save_pretrained(folder)
         words.save_pretrained(folder)
 
-    return _kept("tiny-tagger", save)
+    return kept("tiny-tagger", save)
 
 
 def vit_base() -> Path:
-    """Returns a ViT-base for image classification with 86 M parameters and 224 by 224 pixels. Each
-    photo of `photos` is a class.
+    """Returns a ViT-base for image classification with 86 M parameters and 224 by 224 pixels."""
+    return photo_classifier("vit-base-fitted")
+
+
+def photo_classifier(name: str, **sizes: int) -> Path:
+    """Returns a ViT for images of 224 by 224 pixels. Each photo of `photos` is a class.
+
+    Args:
+        sizes: fields of the configuration. The defaults are those of ViT-base.
     """
 
     def save(folder: Path) -> None:
@@ -95,7 +116,7 @@ def vit_base() -> Path:
         import transformers
         from PIL import Image
 
-        config = transformers.ViTConfig(num_labels=1000)
+        config = transformers.ViTConfig(num_labels=1000, **sizes)
         model = transformers.ViTForImageClassification(config).eval()
         processor = transformers.ViTImageProcessorPil()
         images = [Image.open(io.BytesIO(photo)) for photo in photos(FITTED)]
@@ -104,7 +125,7 @@ def vit_base() -> Path:
         model.save_pretrained(folder)
         processor.save_pretrained(folder)
 
-    return _kept("vit-base-fitted", save)
+    return kept(name, save)
 
 
 def clip_base() -> Path:
@@ -121,7 +142,7 @@ def clip_base() -> Path:
         words.save_pretrained(folder)
         transformers.CLIPImageProcessorPil().save_pretrained(folder)
 
-    return _kept("clip-base", save)
+    return kept("clip-base", save)
 
 
 def wav2vec2_base() -> Path:
@@ -143,7 +164,7 @@ def wav2vec2_base() -> Path:
         model.save_pretrained(folder)
         extractor.save_pretrained(folder)
 
-    return _kept("wav2vec2-base-fitted", save)
+    return kept("wav2vec2-base-fitted", save)
 
 
 def _features(encoder: Any, **asked: Any) -> Any:
@@ -222,32 +243,41 @@ def whisper_tiny() -> Path:
         words.save_pretrained(folder)
         transformers.WhisperFeatureExtractor().save_pretrained(folder)
 
-    return _kept("whisper-tiny", save)
+    return kept("whisper-tiny", save)
 
 
 def llama_135m() -> Path:
-    """Returns a Llama of 30 layers by 576 with 135 M parameters in bfloat16 and a ChatML
-    template.
+    """Returns a Llama of 30 layers by 576 with 135 M parameters."""
+    return chat_llama("llama-135m", **LLAMA_135M)
+
+
+def chat_llama(
+    name: str, *, is_tied: bool = True, attention_gain: float = 1.0, **sizes: int
+) -> Path:
+    """Returns a Llama in bfloat16 with a ChatML template.
+
+    Args:
+        is_tied: True if the output layer is the embedding. Such a model with random weights repeats
+            its last token without end.
+        attention_gain: factor of what attention adds. With many layers of random weights and a
+            gain of 1, the next token depends on little but the mean of all tokens.
+        sizes: fields of the configuration.
     """
 
     def save(folder: Path) -> None:
         import torch
 
         words = chat_tokenizer()
-        model = _llama(
-            end=words.convert_tokens_to_ids(CHAT_SPECIAL[2]),
-            hidden_size=576,
-            intermediate_size=1536,
-            num_hidden_layers=30,
-            num_attention_heads=9,
-            num_key_value_heads=3,
-        )
+        end = words.convert_tokens_to_ids(CHAT_SPECIAL[2])
+        model = _llama(end=end, is_tied=is_tied, **sizes)
         # A model that repeats a special token or half a character would answer without text.
         with torch.no_grad():
-            model.get_input_embeddings().weight[: len(CHAT_SPECIAL) + 256] *= 0.05
+            model.get_output_embeddings().weight[: len(CHAT_SPECIAL) + 256] *= 0.05
+            for layer in model.model.layers:
+                layer.self_attn.o_proj.weight *= attention_gain
         _save_chat(folder, model, words)
 
-    return _kept("llama-135m", save)
+    return kept(name, save)
 
 
 def small_llamas(count: int) -> list[Path]:
@@ -270,10 +300,10 @@ def small_llamas(count: int) -> list[Path]:
             )
             _save_chat(folder / f"llama-{at:02d}", model, words)
 
-    return sorted(path for path in _kept(f"small-llamas-{count}", save).iterdir() if path.is_dir())
+    return sorted(path for path in kept(f"small-llamas-{count}", save).iterdir() if path.is_dir())
 
 
-def _llama(*, end: int, **sizes: int) -> Any:
+def _llama(*, end: int, is_tied: bool = True, **sizes: int) -> Any:
     """Returns a Llama for the tokens of `chat_tokenizer`. It is greedy, because only the model is
     measured and all contenders sample alike.
     """
@@ -281,7 +311,7 @@ def _llama(*, end: int, **sizes: int) -> Any:
 
     config = transformers.LlamaConfig(
         vocab_size=CHAT_VOCABULARY,
-        tie_word_embeddings=True,
+        tie_word_embeddings=is_tied,
         max_position_embeddings=2048,
         bos_token_id=end,
         eos_token_id=end,
@@ -334,7 +364,7 @@ def _merges() -> Iterator[tuple[str, str]]:
     yield from ((first + second, third) for first, second in pairs for third in syllables)
 
 
-def _kept(name: str, save: Callable[[Path], None]) -> Path:
+def kept(name: str, save: Callable[[Path], None]) -> Path:
     """Returns the folder of a model with random weights, which is built on first use."""
     folder = CACHE / name
     if not (folder / "done").exists():
@@ -364,7 +394,7 @@ def minilm_reranker() -> Path:
         model.eval().save_pretrained(folder)
         transformers.AutoTokenizer.from_pretrained(minilm()).save_pretrained(folder)
 
-    return _kept("minilm-reranker", save)
+    return kept("minilm-reranker", save)
 
 
 def write_bulk_model(folder: Path, size: int) -> Path:

@@ -27,7 +27,7 @@ HEAD = """\
 This page lists every result, with its aims met and missed. Each result has a page with its ratios
 and a plot. `make bench` writes the JSON files in [performance](performance), and
 `make bench-report` writes these pages from them. [bench/README.md](../bench/README.md) says how
-each result is measured, and what it does not show.
+each result is measured, and what it does not show. [GPUs](gpu.md) has the figures of a GPU.
 
 A figure is the median of its rounds. Ratios compare runs of the same minutes on the same machine.
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,23 @@ IMPORTED = {"PYTHONPATH": str(ROOT)}
 
 
 class Server:
-    def __init__(self, process: "subprocess.Popen[bytes]", data_dir: Path, log_path: Path) -> None:
+    """A started server.
+
+    Args:
+        imported: environment that selects the imported code, also for the command line.
+    """
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        data_dir: Path,
+        log_path: Path,
+        imported: Mapping[str, str] = IMPORTED,
+    ) -> None:
         self._process = process
         self.data_dir = data_dir
-        self._log_path = log_path
+        self.log_path = log_path
+        self.imported = imported
         self.base_url = self._announced()
 
     @property
@@ -55,7 +68,7 @@ class Server:
                 if client.get("/ready").status_code == 200:
                     return
                 time.sleep(0.05)
-        raise RuntimeError(f"the server is not ready:\n{self._log_path.read_text()[-4000:]}")
+        raise RuntimeError(f"the server is not ready:\n{self.log_path.read_text()[-4000:]}")
 
     def stop(self) -> None:
         if self._process.poll() is None:
@@ -69,15 +82,23 @@ class Server:
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
                 return json.loads((self.data_dir / "server.json").read_text())["base_url"]
             time.sleep(0.02)
-        raise RuntimeError(f"the server did not start:\n{self._log_path.read_text()[-4000:]}")
+        raise RuntimeError(f"the server did not start:\n{self.log_path.read_text()[-4000:]}")
 
 
 @contextlib.contextmanager
-def running(report: Report, folder: Path, *, side: str = "ours", **given: Any) -> Generator[Server]:
+def running(
+    report: Report,
+    folder: Path,
+    *,
+    side: str = "ours",
+    imported: Mapping[str, str] = IMPORTED,
+    **given: Any,
+) -> Generator[Server]:
     """Starts a server with its data below `folder` and with these settings.
 
     Args:
         side: name of the server in the report.
+        imported: environment that selects the imported code.
     """
     folder.mkdir(parents=True, exist_ok=True)
     data_dir, log_path = folder / "data", folder / "server.log"
@@ -87,10 +108,10 @@ def running(report: Report, folder: Path, *, side: str = "ours", **given: Any) -
     command = [sys.executable, "-m", "stoker", "serve", "--port", "0", "--data-dir", data_dir]
     # The folder has no .env file, which would be read.
     with launching.started(
-        report, side, command, settings.variables(given) | IMPORTED, log_path
+        report, side, command, settings.variables(given) | imported, log_path
     ) as process:
         report.settings[side]["settings"] = settings.of_server(flags | given)
-        server = Server(process, data_dir, log_path)
+        server = Server(process, data_dir, log_path, imported)
         try:
             yield server
         finally:

@@ -16,7 +16,7 @@ import msgspec
 from bench import launching, settings
 from bench.client import Connection
 from bench.common import Report, progress
-from bench.server import IMPORTED, Server, running
+from bench.server import Server, running
 from stoker.models.tasks.registry import GENERATING
 from stoker.wire.protocol import VERDICT, Execution
 
@@ -54,7 +54,8 @@ class Service:
 
     def push(self, folder: Path, *arguments: str) -> dict[str, Any]:
         """Runs `stoker artifacts push` in a separate process. Raises `RuntimeError` if it fails."""
-        variables = {**IMPORTED, "STOKER_BASE_URL": self.base_url, "STOKER_API_KEY": self.key}
+        address = {"STOKER_BASE_URL": self.base_url, "STOKER_API_KEY": self.key}
+        variables = {**self.server.imported, **address}
         done = subprocess.run(
             [sys.executable, "-m", "stoker", "artifacts", "push", folder, "--json", *arguments],
             cwd=self.server.data_dir,

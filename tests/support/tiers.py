@@ -48,6 +48,7 @@ FOLDERS = {
     "tests/demo/": SYSTEM,
     "tests/install/": SYSTEM,
     "tests/smoke/": SYSTEM,
+    "tests/test_bench_gpu_stop.py": SYSTEM,
     "tests/test_faults.py": SYSTEM,
     "tests/test_leaks.py": SYSTEM,
     "tests/test_plugins.py": SYSTEM,

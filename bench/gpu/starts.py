@@ -1,0 +1,122 @@
+"""Rows of starts: from the request to the first answer of a model that is not loaded."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench import launching
+from bench.common import percentile
+from bench.gpu import models
+from bench.gpu.checkpoint import UNSUPPORTED
+from bench.gpu.results import Row, Target, Verdict
+from bench.gpu.session import MissingError, Session
+from bench.gpu.sizes import Sizes
+from bench.gpu.tasks import BERT
+
+MODEL = "bert-cold"
+TEXT = "now such like our over man"
+BARE_STARTS = 3
+CHECKPOINT_S = 60
+
+
+def rows(_sizes: Sizes) -> list[Row]:
+    return [
+        Row(name="cold start to first answer, BERT-base, p50", unit="s", target=Target(most=0.6)),
+        Row(name="the same with a prepared worker, p50", unit="s", target=Target(most=0.35)),
+    ]
+
+
+def run(session: Session, rows: Sequence[Row]) -> None:
+    cold_row, prepared_row = rows
+    folder = models.bert(session.sizes)
+    bare = [
+        session.bare("start", folder=str(folder), text=TEXT)
+        for _ in range(min(BARE_STARTS, session.sizes.starts))
+    ]
+    expected = session.bare("encode", kind="tokens", folder=str(folder), inputs=[TEXT], batch=1)
+    session.bare("forget")
+    service = session.service
+    deployment = service.deploy(folder, MODEL, BERT.pipeline, readiness="cold")
+    body = json.dumps({"model": MODEL, "inputs": TEXT}).encode()
+    seconds: list[float] = []
+    wrong = ""
+    since = time.monotonic()
+    for _ in range(session.sizes.starts):
+        session.wait(deployment, "idle")
+        with service.connect(BERT.path) as connection:
+            began = time.perf_counter()
+            answer = json.loads(connection.post(body))
+            seconds.append(time.perf_counter() - began)
+        wrong = wrong or BERT.wrong(expected["answers"], 0, answer)
+        session.require_gpu(deployment)
+        described = session.describe(deployment)
+        service.change(deployment, "stop", "stopped")
+        service.change(deployment, "start", "idle")
+    is_prepared = _has_prepared_workers(session)
+    row = prepared_row if is_prepared else cold_row
+    row.stoker, row.bare, row.wrong = percentile(seconds, 0.5), min(bare), wrong
+    row.bare_note = "weights and first pass in a process that has its device context"
+    row.answers = f"{len(seconds)} answers compared"
+    session.done(row, since, seconds=seconds, bare_seconds=bare, deployment=described)
+    if is_prepared:
+        cold_row.skip("all starts used a prepared worker")
+    else:
+        prepared_row.skip("this version has none: GET /v1/machine names no prepared workers")
+    session.results.save()
+
+
+def _has_prepared_workers(session: Session) -> bool:
+    """Returns True if the server reports prepared workers on the device."""
+    return any(_names(device, "prepared") for device in session.machine()["devices"])
+
+
+def _names(device: Mapping[str, Any], word: str) -> bool:
+    return any(word in name and value for name, value in device.items())
+
+
+def restore_rows(sizes: Sizes) -> list[Row]:
+    name = f"restore of {sizes.held_bytes / 2**30:.3g} GiB from main memory"
+    return [Row(name=name, unit="s", target=Target(most=1.0))]
+
+
+def restore(session: Session, rows: Sequence[Row]) -> None:
+    """Measures the driver's own checkpoint of a process. Raises `MissingError` without one."""
+    (row,) = rows
+    since = time.monotonic()
+    size = session.sizes.held_bytes
+    before = session.bare("hold", size=size)
+    steps = _checkpoint(session)
+    after = session.bare("checksum")
+    session.bare("forget")
+    row.bare = steps["restore"] + steps["unlock"]
+    row.bare_note = "the driver's checkpoint of a process, restored"
+    row.wrong = "" if before == after else f"checksum {after} instead of {before}"
+    row.details |= {"steps_s": steps, "bytes": size}
+    if row.wrong:
+        row.skip(row.wrong, Verdict.WRONG)
+    else:
+        row.skip("Stoker keeps no checkpoints in this version: GET /v1/machine names none")
+    if any(_names(device, "checkpoint") for device in session.machine()["devices"]):
+        row.skip("Stoker keeps checkpoints, but this program cannot measure them yet")
+    session.done(row, since)
+
+
+def _checkpoint(session: Session) -> dict[str, float]:
+    """Returns the seconds of each step for the bare loops' process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.gpu.checkpoint", str(session.bare_pid)],
+        env=launching.environment(session.environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=CHECKPOINT_S,
+        check=False,
+    )
+    if done.returncode == UNSUPPORTED:
+        raise MissingError(f"the driver keeps no checkpoints: {done.stdout.strip()}")
+    if done.returncode:
+        raise RuntimeError(f"the checkpoint failed: {done.stderr.strip()[-300:]}")
+    return json.loads(done.stdout)
