@@ -65,6 +65,8 @@ class Sharing(StrEnum):
 
     PADDED = "padded"
     """Samples of any length, padded. Lengths are rounded up."""
+    PAGED = "paged"
+    """Sequences of a language model in one row, over blocks of keys and values."""
     SAME_LENGTH = "same_length"
     """Samples of equal length, unchanged."""
     ALONE = "alone"
