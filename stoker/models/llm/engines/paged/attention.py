@@ -24,26 +24,25 @@ class UnfitAttentionError(Exception):
     """The model's attention cannot be computed over blocks of keys and values."""
 
 
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Inputs of an attention layer: the new tokens of all sequences."""
+
+    query: torch.Tensor
+    """Shape (tokens, heads, size), like `key` and `value`."""
+    key: torch.Tensor
+    value: torch.Tensor
+    scale: float | None
+    window: int | None
+    """Number of latest tokens that a token attends to, including itself. None: all."""
+
+
 class AttentionPass(Protocol):
     """Computes the attention layers of one packed pass."""
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scale: float | None,
-        window: int | None,
-    ) -> torch.Tensor:
-        """Stores new keys and values, and returns the attention's output.
-
-        Args:
-            query: shape (tokens, heads, size). `key` and `value` have the same form.
-            window: number of latest tokens that a token attends to, including itself. None: all.
-
-        Returns:
-            Shape (tokens, heads, value size).
+    def attend(self, layer: int, new: Inputs) -> torch.Tensor:
+        """Stores new keys and values, and returns the attention's output: (tokens, heads, value
+        size).
         """
         ...
 
@@ -72,26 +71,25 @@ def _attention(
     value: torch.Tensor,
     _mask: Any = None,
     scaling: float | None = None,
-    sliding_window: int | None = None,
-    is_causal: bool | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Implements transformers' attention interface. Tensors have the shape (1, heads, tokens,
     size).
     """
-    if is_causal is False or any(options.get(name) is not None for name in _UNSUPPORTED):
+    if options.get("is_causal") is False or any(
+        options.get(name) is not None for name in _UNSUPPORTED
+    ):
         raise UnfitAttentionError("the model's attention has options that no packed pass supports")
     if _current.attention_pass is None:
         raise RuntimeError("the attention of packed passes was called outside a packed pass")
-    output = _current.attention_pass.attend(
-        module.layer_idx,
-        query[0].transpose(0, 1),
-        key[0].transpose(0, 1),
-        value[0].transpose(0, 1),
-        scaling,
-        sliding_window,
+    new = Inputs(
+        query=query[0].transpose(0, 1),
+        key=key[0].transpose(0, 1),
+        value=value[0].transpose(0, 1),
+        scale=scaling,
+        window=options.get("sliding_window"),
     )
-    return output[None], None
+    return _current.attention_pass.attend(module.layer_idx, new)[None], None
 
 
 AttentionInterface.register(NAME, _attention)
@@ -120,20 +118,12 @@ class _Recording:
     def __init__(self) -> None:
         self.layers: list[tuple[int, Layer]] = []
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scale: float | None,
-        window: int | None,
-    ) -> torch.Tensor:
-        _, heads, key_size = query.shape
-        _, key_heads, value_size = value.shape
-        shape = Layer(heads, key_heads, key_size, value_size, window, key.dtype)
+    def attend(self, layer: int, new: Inputs) -> torch.Tensor:
+        tokens, heads, key_size = new.query.shape
+        _, key_heads, value_size = new.value.shape
+        shape = Layer(heads, key_heads, key_size, value_size, new.window, new.key.dtype)
         self.layers.append((layer, shape))
-        return query.new_zeros(query.shape[0], heads, value_size)
+        return new.query.new_zeros(tokens, heads, value_size)
 
 
 @torch.inference_mode()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from stoker.models.llm.engines.paged.attention import Inputs
 from stoker.models.llm.engines.paged.layout import Layout, Span
 from stoker.models.llm.engines.paged.memory import BlockMemory
 
@@ -74,77 +75,60 @@ class GatheredPass:
         self._groups = groups
         self._fresh = fresh
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scale: float | None,
-        window: int | None,
-    ) -> torch.Tensor:
-        self._memory.write(layer, self._slots, key, value)
+    def attend(self, layer: int, new: Inputs) -> torch.Tensor:
+        self._memory.write(layer, self._slots, new.key, new.value)
+        query = new.query
         if not self._fresh and self._groups[0].covers(query.shape[0]):
-            return self._together(layer, self._groups[0], query, scale, window)
-        output = query.new_empty(query.shape[0], query.shape[1], value.shape[2])
+            return self._together(layer, self._groups[0], new)
+        output = query.new_empty(query.shape[0], query.shape[1], new.value.shape[2])
         for span in self._fresh:
-            part = slice(span.row, span.row + span.count)
-            output[part] = _fresh(query[part], key[part], value[part], scale, window)
+            output[span.row : span.row + span.count] = _fresh(span, new)
         for group in self._groups:
-            rows = self._together(layer, group, query, scale, window)
-            places = group.rows.flatten()
+            rows, places = self._together(layer, group, new), group.rows.flatten()
             if group.target is not None:
                 rows, places = rows[group.target], places[group.target]
             output.index_copy_(0, places, rows)
         return output
 
-    def _together(
-        self,
-        layer: int,
-        group: _Group,
-        query: torch.Tensor,
-        scale: float | None,
-        window: int | None,
-    ) -> torch.Tensor:
+    def _together(self, layer: int, group: _Group, new: Inputs) -> torch.Tensor:
         """Returns the output of a group's queries: (sequences · queries, heads, value size)."""
         keys, values = (part.transpose(1, 2) for part in self._memory.read(layer, group.slots))
+        tokens, heads, _ = new.query.shape
         sequences, queries = group.rows.shape
         key_heads = keys.shape[1]
-        repeats = query.shape[1] // key_heads
+        repeats = heads // key_heads
         # Heads that share keys become further queries, so that no key is copied.
-        selected = query if group.covers(query.shape[0]) else query[group.rows.flatten()]
-        selected = selected.view(sequences, queries, key_heads, repeats, -1)
-        selected = selected.permute(0, 2, 3, 1, 4).reshape(
-            sequences, key_heads, repeats * queries, -1
+        query = new.query if group.covers(tokens) else new.query[group.rows.flatten()]
+        query = query.view(sequences, queries, key_heads, repeats, -1).permute(0, 2, 3, 1, 4)
+        output = scaled_dot_product_attention(
+            query.reshape(sequences, key_heads, repeats * queries, -1),
+            keys,
+            values,
+            attn_mask=group.mask(new.window, query.dtype, repeats),
+            scale=new.scale,
         )
-        mask = group.mask(window, query.dtype, repeats)
-        output = scaled_dot_product_attention(selected, keys, values, attn_mask=mask, scale=scale)
         output = output.view(sequences, key_heads, repeats, queries, -1).permute(0, 3, 1, 2, 4)
-        return output.reshape(sequences * queries, query.shape[1], -1)
+        return output.reshape(sequences * queries, heads, -1)
 
 
-def _fresh(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scale: float | None,
-    window: int | None,
-) -> torch.Tensor:
+def _fresh(span: Span, new: Inputs) -> torch.Tensor:
     """Returns the output of a sequence's first tokens."""
-    count = query.shape[0]
+    query, key, value = (
+        part[span.row : span.row + span.count].transpose(0, 1)[None]
+        for part in (new.query, new.key, new.value)
+    )
     mask = None
-    if window is not None and count > window:
-        places = torch.arange(count, device=query.device)
+    if new.window is not None and span.count > new.window:
+        places = torch.arange(span.count, device=query.device)
         distance = places[:, None] - places
-        mask = (distance >= 0) & (distance < window)
-    query, key, value = (part.transpose(0, 1)[None] for part in (query, key, value))
+        mask = (distance >= 0) & (distance < new.window)
     output = scaled_dot_product_attention(
         query,
         key,
         value,
         attn_mask=mask,
-        is_causal=mask is None and count > 1,
-        scale=scale,
+        is_causal=mask is None and span.count > 1,
+        scale=new.scale,
         enable_gqa=query.shape[1] != key.shape[1],
     )
     return output[0].transpose(0, 1)

@@ -47,9 +47,10 @@ class BlockMemory:
         width, heads, size).
         """
         flat = slots.flatten()
-        return (
-            self._flat_keys[layer].index_select(0, flat).unflatten(0, slots.shape),
-            self._flat_values[layer].index_select(0, flat).unflatten(0, slots.shape),
+        keys = self._flat_keys[layer].index_select(0, flat)
+        values = self._flat_values[layer].index_select(0, flat)
+        return keys.view(*slots.shape, *keys.shape[1:]), values.view(
+            *slots.shape, *values.shape[1:]
         )
 
 

@@ -6,8 +6,8 @@ Models whose attention cannot be computed like that run on `TorchRunner`.
 
 import inspect
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,9 +15,9 @@ import torch
 from stoker.models.adapters.applying import Adapters, LoadedAdapter
 from stoker.models.llm.blocks import BlockCache
 from stoker.models.llm.engines.paged import attention, sizes
-from stoker.models.llm.engines.paged.captured import Capturing, CapturedSteps, Row, StepBuffer
+from stoker.models.llm.engines.paged.captured import CapturedSteps, Capturing, Row, StepBuffer
 from stoker.models.llm.engines.paged.gathered import GatheredAttention
-from stoker.models.llm.engines.paged.layout import BlockAttention, Layout, arranged
+from stoker.models.llm.engines.paged.layout import BlockAttention, arranged
 from stoker.models.llm.engines.paged.memory import BlockMemory
 from stoker.models.llm.engines.paged.varlen import VarlenAttention
 from stoker.models.llm.engines.positions import Positions, longest
@@ -158,8 +158,7 @@ class PagedRunner:
         """Computes each part in its own pass. Returns the rows in the order of the chunks."""
         rows: dict[int, torch.Tensor] = {}
         for part in parts:
-            counts = [chunk.rows for chunk in part]
-            split = self._packed(part).split(counts)
+            split = torch.split(self._packed(part), [chunk.rows for chunk in part])
             rows |= {chunk.id: piece for chunk, piece in zip(part, split, strict=True)}
         return torch.cat([rows[chunk.id] for chunk in chunks])
 

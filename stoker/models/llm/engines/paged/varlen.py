@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn.attention import varlen
 
-from stoker.models.llm.engines.paged.attention import Layer
+from stoker.models.llm.engines.paged.attention import Inputs, Layer
 from stoker.models.llm.engines.paged.layout import Layout
 from stoker.models.llm.engines.paged.memory import BlockMemory
 
@@ -38,6 +38,7 @@ class VarlenPass:
     def __init__(
         self,
         memory: BlockMemory,
+        *,
         slots: torch.Tensor,
         table: torch.Tensor,
         lengths: torch.Tensor,
@@ -60,17 +61,9 @@ class VarlenPass:
         self._begins = begins
         self._longest = longest
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scale: float | None,
-        window: int | None,
-    ) -> torch.Tensor:
-        self._memory.write(layer, self._slots, key, value)
-        query = query.contiguous()
+    def attend(self, layer: int, new: Inputs) -> torch.Tensor:
+        self._memory.write(layer, self._slots, new.key, new.value)
+        query = new.query.contiguous()
         output = torch.empty_like(query)
         varlen.varlen_attn_out(
             output,
@@ -82,9 +75,9 @@ class VarlenPass:
             self._begins,
             self._longest,
             self._table.shape[1] * self._memory.block_tokens,
-            scale=scale,
-            window_size=self._window(window),
-            enable_gqa=query.shape[1] != key.shape[1],
+            scale=new.scale,
+            window_size=self._window(new.window),
+            enable_gqa=query.shape[1] != new.key.shape[1],
             seqused_k=self._lengths,
             block_table=self._table,
         )
@@ -112,11 +105,19 @@ class VarlenAttention:
             dtype=torch.int32,
         ).to(layout.slots.device, non_blocking=True)
         begins, lengths = ends[: len(spans) + 1], ends[len(spans) + 1 :]
-        longest = max(span.count for span in spans)
-        return VarlenPass(self._memory, layout.slots, layout.table, lengths, begins, longest)
+        return VarlenPass(
+            self._memory,
+            slots=layout.slots,
+            table=layout.table,
+            lengths=lengths,
+            begins=begins,
+            longest=max(span.count for span in spans),
+        )
 
     def stepped(
         self, slots: torch.Tensor, table: torch.Tensor, lengths: torch.Tensor
     ) -> VarlenPass:
         begins = torch.arange(len(lengths) + 1, dtype=torch.int32, device=lengths.device)
-        return VarlenPass(self._memory, slots, table, lengths, begins, 1)
+        return VarlenPass(
+            self._memory, slots=slots, table=table, lengths=lengths, begins=begins, longest=1
+        )
