@@ -96,10 +96,10 @@ def computed(
         ]
         if pieces:
             # The runner reuses its result in the next pass.
-            rows = runner.forward(pieces).clone()
+            rows = runner.forward(pieces).cpu().clone()
         alive()
     length = len(prompts[last])
-    last_row = runner.forward([_chunk(last, prompts[last], 0, length, sampled=True)]).clone()
+    last_row = runner.forward([_chunk(last, prompts[last], 0, length, sampled=True)]).cpu().clone()
     alive()
     for number in range(len(prompts)):
         runner.release(number)

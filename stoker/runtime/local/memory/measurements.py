@@ -74,7 +74,7 @@ class Measurements:
             self._write(source)
 
     def _sharing_key(self, key: str) -> str:
-        return f"sharing-{key}-{self._versions}"
+        return f"batch-sharing-{key}-{self._versions}"
 
     def _keep(self, source: str, key: str, value: int | str) -> None:
         """Stores a value. Never raises, because callers are in the middle of a change of state."""

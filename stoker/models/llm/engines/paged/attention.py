@@ -69,15 +69,18 @@ def _attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    _mask: Any = None,
+    mask: Any = None,
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Implements transformers' attention interface. Tensors have the shape (1, heads, tokens,
     size).
     """
-    if options.get("is_causal") is False or any(
-        options.get(name) is not None for name in _UNSUPPORTED
+    # transformers makes no mask for this function. A mask is the model's own.
+    if (
+        mask is not None
+        or options.get("is_causal") is False
+        or any(options.get(name) is not None for name in _UNSUPPORTED)
     ):
         raise UnfitAttentionError("the model's attention has options that no packed pass supports")
     if _current.attention_pass is None:
