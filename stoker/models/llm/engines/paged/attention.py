@@ -64,7 +64,7 @@ def computing(attention_pass: AttentionPass) -> Generator[None]:
         _current.attention_pass = None
 
 
-def _attention(
+def _attention(  # noqa: PLR0917 — transformers passes them by position
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
