@@ -41,7 +41,7 @@ PAGED = (
     "qwen3",
     "qwen3_moe",
 )
-"""Kinds with windows, experts, learned positions, shared heads, and keys and values of two sizes."""
+"""Kinds with windows, experts, learned positions, shared heads, and values of another size."""
 OTHERS = ("bloom", "gpt_neo", "jamba", "llama4_text", "mamba", "qwen3_next")
 """Kinds with biases by distance, other windows, states, and their own cache classes."""
 
@@ -101,7 +101,7 @@ class TestKinds:
         assert answered(runner, prompts) == expected
 
     def test_a_model_that_differs(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A Llama that mixes the tokens of a pass stands in for one that sequences may not share."""
+        """A Llama that mixes the tokens of a pass stands in for such a model."""
         model = kind("llama")
         forward = model.model.norm.forward
         monkeypatch.setattr(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from stoker.models.llm.engines.memory import device_cache_bytes
 from stoker.models.llm.engines.paged import sizes, varlen
 from stoker.models.llm.engines.paged.attention import Layer
 
@@ -19,6 +20,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 def free(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Returns a function that sets the free bytes of the graphics device."""
     monkeypatch.setattr(varlen, "supported", lambda *_: True)
+    monkeypatch.setattr(varlen, "agrees", lambda *_: True)
     return lambda size: monkeypatch.setattr(sizes, "free_bytes", lambda _: size)
 
 
@@ -29,17 +31,19 @@ def test_on_a_cpu() -> None:
     assert plan.blocks == (1 << 30) // (32 * A_TOKEN)
 
 
-def test_a_quarter_of_the_free_memory(free: Any) -> None:
+def test_on_a_graphics_device(free: Any) -> None:
     free(4 * GIB)
-    plan = sizes.planned(LAYERS, 1000, 2 * GIB, CUDA)
+    plan = sizes.planned(LAYERS, 1000, GIB, CUDA)
     assert plan.block_tokens == 256
     assert plan.blocks == GIB // (256 * A_TOKEN)
     assert plan.in_kernel
 
 
-def test_at_most_the_deployments_cache(free: Any) -> None:
-    free(70 * GIB)
-    assert sizes.planned(LAYERS, 1000, 2 * GIB, CUDA).blocks == 2 * GIB // (256 * A_TOKEN)
+def test_the_cache_grows_with_the_model_and_the_device() -> None:
+    assert device_cache_bytes(GIB // 4, 70 * GIB) == 2 * GIB
+    assert device_cache_bytes(14 * GIB, 60 * GIB) == 14 * GIB
+    assert device_cache_bytes(14 * GIB, 8 * GIB) == 2 * GIB
+    assert device_cache_bytes(GIB // 4, GIB) == GIB // 4
 
 
 def test_a_long_sequence_has_room(free: Any) -> None:

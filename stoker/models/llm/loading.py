@@ -17,7 +17,8 @@ from stoker.models.llm import batch_invariance as sharing
 from stoker.models.llm.checkpoint import TEXT, architecture, load_skeleton
 from stoker.models.llm.engines import openvino as openvino_engine
 from stoker.models.llm.engines import torch as torch_engine
-from stoker.models.llm.engines.memory import cache_bytes
+from stoker.models.llm.engines.memory import cache_bytes, device_cache_bytes
+from stoker.models.llm.engines.paged import sizes
 from stoker.models.llm.engines.paged.captured import CudaCapturing
 from stoker.models.llm.engines.paged.runner import PagedRunner
 from stoker.models.llm.interface import LanguageModel
@@ -105,10 +106,15 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
 def _paged(runner: torch_engine.TorchRunner, spec: ReplicaSpec) -> PagedRunner:
     """Returns a paged runner of a runner's model."""
     device = runner.model.device
+    if device.type == "cuda":
+        weights = sum(parameter.nbytes for parameter in runner.model.parameters())
+        most = device_cache_bytes(weights, sizes.free_bytes(device))
+    else:
+        most = cache_bytes(spec.cache_bytes)
     return PagedRunner(
         runner.model,
         threads=spec.threads,
-        cache_bytes=cache_bytes(spec.cache_bytes),
+        cache_bytes=most,
         adapters=runner.adapters,
         positions=runner.rotary,
         capturing=CudaCapturing(device) if device.type == "cuda" else None,

@@ -4,6 +4,8 @@ replicas.
 
 from stoker.base.config import MIB, Settings
 from stoker.models.engines import environments
+from stoker.models.llm.engines.memory import device_cache_bytes
+from stoker.models.tasks.registry import GENERATING
 from stoker.runtime.graphics import graphics_of
 from stoker.runtime.local.memory.devices import DeviceNeed
 from stoker.runtime.local.memory.measurements import Measurements
@@ -81,8 +83,14 @@ class DeviceSizing:
             else:
                 # The first estimate stays. The machine's memory is soon measured, but says nothing
                 # of the weights, which are in device memory.
-                self._estimates[key] = spec.memory_bytes + CONTEXT_BYTES
+                self._estimates[key] = spec.memory_bytes + CONTEXT_BYTES + self._cache(spec)
         return self._measured.get(key, self._estimates.get(key, 0))
+
+    def _cache(self, spec: DeploymentSpec) -> int:
+        """Returns the bytes that a language model allocates for keys and values."""
+        if spec.pipeline not in GENERATING or environments.gpu_share(self._settings, spec.engine):
+            return 0
+        return device_cache_bytes(spec.memory_bytes, self._largest)
 
     def _key(self, spec: DeploymentSpec) -> tuple[str, str]:
         return spec.source, f"{spec.pipeline}-{spec.engine}-{spec.dtype}"

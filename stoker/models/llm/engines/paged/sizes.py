@@ -15,8 +15,6 @@ log = logging.getLogger(__name__)
 
 BLOCK_TOKENS = 32
 """Tokens per block, unless the kernel requires others."""
-DEVICE_SHARE = 4
-"""Divisor of a graphics device's free memory: the cache takes at most this part of it."""
 RESERVE_BYTES = 1 << 30
 """Bytes of a graphics device that stay free for passes and captured steps."""
 LEAST_STEP_TOKENS, MOST_STEP_TOKENS = 2048, 8192
@@ -44,9 +42,10 @@ def planned(
 
     Args:
         max_length: maximum tokens of a sequence by the model's configuration.
-        cache_bytes: maximum bytes of the cache on a CPU.
+        cache_bytes: maximum bytes of the cache. One sequence of maximum length has room in any
+            case, unless a graphics device is smaller.
     """
-    in_kernel = varlen.supported(layers, device)
+    in_kernel = varlen.supported(layers, device) and varlen.agrees(layers, device)
     block_tokens = varlen.BLOCK_TOKENS if in_kernel else BLOCK_TOKENS
     size = block_bytes(layers, block_tokens)
     least = -(-max_length // block_tokens)
@@ -54,15 +53,10 @@ def planned(
         return Plan(max(least, cache_bytes // size), block_tokens, max_length, in_kernel)
     free = free_bytes(device)
     most = max(free - RESERVE_BYTES, free // 2) // size
-    blocks = min(max(least, device_cache_bytes(free, cache_bytes) // size), most)
+    blocks = min(max(least, cache_bytes // size), most)
     if blocks < least:
         log.warning("device memory has room for %d tokens of %d", blocks * block_tokens, max_length)
     return Plan(blocks, block_tokens, min(max_length, blocks * block_tokens), in_kernel)
-
-
-def device_cache_bytes(free: int, cache_bytes: int) -> int:
-    """Returns the bytes of a cache on a graphics device with `free` bytes."""
-    return min(cache_bytes, free // DEVICE_SHARE)
 
 
 def free_bytes(device: torch.device) -> int:
