@@ -14,7 +14,7 @@ import torch
 
 from stoker.models.adapters.applying import Adapters, LoadedAdapter
 from stoker.models.llm.blocks import BlockCache
-from stoker.models.llm.engines.paged import attention, sizes
+from stoker.models.llm.engines.paged import attention, norms, sizes
 from stoker.models.llm.engines.paged.captured import CapturedSteps, Capturing, Row, StepBuffer
 from stoker.models.llm.engines.paged.gathered import GatheredAttention
 from stoker.models.llm.engines.paged.layout import BlockAttention, arranged
@@ -72,6 +72,8 @@ class PagedRunner:
         """Maps a sequence to its `Positions.kind`."""
         self._whole: dict[int, int] = {}
         """Maps a sequence to its number of tokens when it was admitted."""
+        self._fused: list[Any] = []
+        """Norms that were replaced."""
         self._previous = model.config._attn_implementation
         model.set_attn_implementation(attention.NAME)
         try:
@@ -88,10 +90,13 @@ class PagedRunner:
             VarlenAttention(self._memory) if plan.in_kernel else GatheredAttention(self._memory)
         )
         self._captured = self._captures(capturing) if capturing else None
+        if model.device.type == "cuda" and model.dtype != torch.float32:
+            self._fused += norms.fuse(model)
 
     def restore(self) -> None:
         """Gives the model its former attention back. The runner is not usable afterwards."""
         self.model.set_attn_implementation(self._previous)
+        norms.unfuse(self._fused)
 
     def enter_thread(self) -> None:
         # OpenMP stores the number per thread that opens parallel regions.

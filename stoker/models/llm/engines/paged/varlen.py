@@ -15,6 +15,8 @@ from stoker.models.llm.engines.paged.layout import Layout, Span
 from stoker.models.llm.engines.paged.memory import BlockMemory
 
 log = logging.getLogger(__name__)
+# It logs its choice of a kernel for each layer of each pass.
+logging.getLogger(varlen.__name__).setLevel(logging.WARNING)
 
 BLOCK_TOKENS = 256
 """The kernel accepts blocks of a multiple of this number of tokens."""
