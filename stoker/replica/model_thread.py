@@ -106,10 +106,8 @@ class ModelThread:
         """
         if not self._has_stepped or not isinstance(self._model, Resting):
             return
-        while not self._news.is_set():
-            with self._passes:
-                if not self._model.rest():
-                    return
+        while not self._news.is_set() and self._model.rest():
+            pass
 
     def _take_in(self) -> None:
         while self._inbox:

@@ -1,6 +1,8 @@
 """The paged runner: kinds of models, positions, memory and captured steps."""
 
+import queue
 import random
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 import torch
 import transformers
 
+from stoker.models.chat.prompts.prompts import Prompts
 from stoker.models.llm import batch_invariance
 from stoker.models.llm import scheduler as scheduling
 from stoker.models.llm.engines.paged import attention
@@ -18,8 +21,12 @@ from stoker.models.llm.engines.paged.runner import PagedRunner
 from stoker.models.llm.engines.torch import TorchRunner, load
 from stoker.models.llm.runner import Runner
 from stoker.models.llm.scheduler import Chunk, Scheduler
+from stoker.replica.language_worker import LanguageWorker
+from stoker.wire.flight import FlightRecord
+from stoker.wire.generation_request import Generation, Sampling
+from stoker.wire.protocol import Generate, RequestResult
 from tests.llm import test_positions as positions
-from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
+from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission, tokenizer
 from tests.support import causal
 
 library: Any = transformers
@@ -225,3 +232,48 @@ class TestMemory:
         logits = runner.forward([Chunk(1, prompt(7), 0, sampled=True)])
         assert logits.device == runner.model.device
         assert logits.dtype == torch.float32
+
+
+def test_a_replica_captures_steps_after_its_first_answer(made: Made, tmp_path: Path) -> None:
+    """Nothing is captured before. Requests that arrive meanwhile are answered."""
+    tokenizer().save_pretrained(tmp_path)
+    runner = made(capturing=EagerCapturing())
+    steps = runner._captured
+    assert steps
+    sent = queue.SimpleQueue[Any]()
+    captured = threading.Event()
+    capture = steps.capture_idle
+
+    def watched() -> bool:
+        captured.set()
+        return capture()
+
+    steps.capture_idle = watched
+    worker = LanguageWorker(
+        Scheduler(runner, ()),
+        Prompts(tmp_path, max_length=64, vocabulary=VOCABULARY),
+        lambda *message: sent.put(message),
+        FlightRecord(tmp_path / "flight"),
+    )
+    worker.start()
+    try:
+        for number in range(3):
+            assert captured.is_set() == (number > 0)
+            worker.submit(completion(number, max_tokens=4))
+            while not isinstance(sent.get(timeout=30)[0], RequestResult):
+                pass
+            assert captured.wait(timeout=30)
+    finally:
+        worker.stop()
+
+
+def completion(number: int, max_tokens: int) -> Generate:
+    return Generate(
+        number,
+        Generation(
+            api="completions",
+            prompts=[[5, 6, number + 7]],
+            sampling=Sampling(max_tokens=max_tokens),
+            answer={"id": "c", "model": "m", "created": 0},
+        ),
+    )

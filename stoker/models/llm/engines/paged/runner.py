@@ -144,13 +144,13 @@ class PagedRunner:
 
     @torch.inference_mode()
     def forward(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
+        if self._captured:
+            self._captured.capture_between()
         rows = self._repeated(chunks)
         if rows is None:
             kinds = sorted({self._kinds[chunk.id] for chunk in chunks})
             parts = [[chunk for chunk in chunks if self._kinds[chunk.id] == kind] for kind in kinds]
             rows = self._packed(parts[0]) if len(parts) == 1 else self._apart(chunks, parts)
-            if self._captured:
-                self._captured.capture_between()
         for chunk in chunks:
             self._cache.computed(chunk.id, chunk.certain)
         return rows
