@@ -60,7 +60,7 @@ def planned(
 
 
 def free_bytes(device: torch.device) -> int:
-    """Returns the free bytes of a graphics device, including those that torch keeps unused."""
+    """Returns the free bytes of a graphics device and the unused bytes of torch's own pool."""
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
