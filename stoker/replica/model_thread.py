@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from stoker.models.llm.interface import LanguageModel, Output, Submission
+from stoker.models.llm.interface import LanguageModel, Output, Resting, Submission
 from stoker.replica.adoption import Adoption, Prepare
 from stoker.replica.counters import Counters
 from stoker.replica.named_thread import NamedThread
@@ -50,6 +50,7 @@ class ModelThread:
         """Sequences to continue, and numbers of sequences to drop."""
         self._news = threading.Event()
         self._stopping = False
+        self._has_stepped = False
         self._pulse = counters.pulse(lambda: bool(self._inbox) or model.at_work)
         self._thread = NamedThread("engine", self._run)
 
@@ -89,6 +90,7 @@ class ModelThread:
             if not self._model.running and not self._inbox:
                 if self._stopping:
                     return
+                self._rest()
                 self._news.wait()
             self._news.clear()
             self._take_in()
@@ -97,6 +99,15 @@ class ModelThread:
                     self._adoption.adopt()
             if self._model.running:
                 self._step()
+
+    def _rest(self) -> None:
+        """Prepares faster steps until news arrives. Only after the first step, so that a cold
+        model's first answer is not delayed.
+        """
+        if not self._has_stepped or not isinstance(self._model, Resting):
+            return
+        while not self._news.is_set() and self._model.rest():
+            pass
 
     def _take_in(self) -> None:
         while self._inbox:
@@ -118,6 +129,7 @@ class ModelThread:
                 log.exception("step failed")
                 outputs = self._model.abandon("The model failed while it wrote this answer.")
             self._pulse.is_working = False
+        self._has_stepped = True
         self._counters.busy_s += time.perf_counter() - started
         if outputs is None:
             return

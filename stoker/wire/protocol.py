@@ -70,6 +70,9 @@ class Sharing(StrEnum):
     """Samples of any length, padded only around the model's layers. The layers compute the tokens
     of all samples in one row without padding.
     """
+
+    PAGED = "paged"
+    """Sequences of a language model in one row, over blocks of keys and values."""
     SAME_LENGTH = "same_length"
     """Samples of equal length, unchanged."""
     ALONE = "alone"

@@ -13,6 +13,7 @@ from stoker.models.adapters.applying import Adapters, AdapterUnfitError
 from stoker.models.adapters.stored import StoredWeights
 from stoker.models.llm.checkpoint import load_skeleton
 from stoker.models.llm.engines.export import export
+from stoker.models.llm.engines.paged.runner import PagedRunner
 from stoker.models.llm.engines.torch import TorchRunner, load
 from stoker.models.llm.loading import ScheduledEngine
 from stoker.models.llm.runner import Runner
@@ -34,6 +35,12 @@ def on_torch(base: Path, folder: Path, _ir: Path) -> Runner:
     model = load(base, torch.float32, torch.device("cpu"))
     adapters = Adapters(model, folder, 1 << 24)
     return TorchRunner(model, threads=1, cache_bytes=1 << 20, adapters=adapters)
+
+
+def on_paged(base: Path, folder: Path, _ir: Path) -> Runner:
+    model = load(base, torch.float32, torch.device("cpu"))
+    adapters = Adapters(model, folder, 1 << 24)
+    return PagedRunner(model, threads=1, cache_bytes=1 << 20, adapters=adapters)
 
 
 def on_openvino(base: Path, folder: Path, ir: Path) -> Runner:
@@ -63,7 +70,7 @@ def on_openvino(base: Path, folder: Path, ir: Path) -> Runner:
     return ScheduledEngine(spec, lambda *_: None)._runner
 
 
-RUNNERS = [on_torch, on_openvino]
+RUNNERS = [on_torch, on_paged, on_openvino]
 
 
 def answered(runner: Runner, names: Sequence[str]) -> Answers:

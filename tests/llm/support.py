@@ -233,6 +233,7 @@ class ToyRunner:
     name = "toy"
     vocabulary = 50
     can_retract = True
+    step_tokens: int | None = None
 
     def __init__(
         self,
@@ -253,6 +254,9 @@ class ToyRunner:
         """Maps a sequence to its number of computed tokens."""
         self.steps: list[list[Chunk]] = []
         self.spoil: Callable[[int, torch.Tensor], torch.Tensor] = lambda _, row: row
+
+    def rest(self) -> bool:
+        return False
 
     @property
     def usage(self) -> float:

@@ -1,4 +1,4 @@
-"""Both runners, compared with `generate` of transformers token by token."""
+"""All runners, compared with `generate` of transformers token by token."""
 
 import random
 from collections.abc import Callable
@@ -14,6 +14,8 @@ from stoker.models.llm import scheduler as scheduling
 from stoker.models.llm.engines.export import TOLERANCE, check, export
 from stoker.models.llm.engines.ir import IR, Facts
 from stoker.models.llm.engines.openvino import BLOCK_TOKENS, OpenVinoRunner
+from stoker.models.llm.engines.paged.captured import EagerCapturing
+from stoker.models.llm.engines.paged.runner import PagedRunner
 from stoker.models.llm.engines.torch import TorchRunner, load
 from stoker.models.llm.scheduler import Chunk, Runner, Scheduler
 from stoker.models.stages.stateful import NotExportableError
@@ -50,15 +52,42 @@ def expected(model: Any) -> Callable[[list[int], int], list[int]]:
 
 
 Expected = Callable[..., list[int]]
+SharingRunner = Callable[[int], Runner]
 
 
-@pytest.fixture(params=["torch", "openvino"])
-def runner(request: pytest.FixtureRequest) -> Runner:
+@pytest.fixture(params=["torch", "paged", "captured", "openvino"])
+def runner(request: pytest.FixtureRequest, llama: Path) -> Runner:
     """Returns a runner with an empty cache."""
-    if request.param == "torch":
-        return TorchRunner(request.getfixturevalue("model"), threads=1, cache_bytes=1 << 20)
+    match request.param:
+        case "torch":
+            return TorchRunner(request.getfixturevalue("model"), threads=1, cache_bytes=1 << 20)
+        case "paged":
+            return paged(llama)
+        case "captured":
+            runner = paged(llama, capturing=EagerCapturing())
+            while runner.rest():
+                pass
+            return runner
+        case _:
+            folder: Path = request.getfixturevalue("converted")
+            return OpenVinoRunner(folder, threads=1, precision="f32", cache_bytes=1 << 20)
+
+
+def paged(llama: Path, cache_bytes: int = 1 << 20, **options: Any) -> PagedRunner:
+    # A paged runner changes the attention of its model, so it gets its own.
+    own_model = load(llama, torch.float32, torch.device("cpu"))
+    return PagedRunner(own_model, threads=1, cache_bytes=cache_bytes, **options)
+
+
+@pytest.fixture(params=["paged", "openvino"])
+def sharing_runner(request: pytest.FixtureRequest, llama: Path) -> Callable[[int], Runner]:
+    """Returns a function that makes runners with a cache of this size, which sequences share."""
+    if request.param == "paged":
+        return lambda cache_bytes: paged(llama, cache_bytes)
     folder: Path = request.getfixturevalue("converted")
-    return OpenVinoRunner(folder, threads=1, precision="f32", cache_bytes=1 << 20)
+    return lambda cache_bytes: OpenVinoRunner(
+        folder, threads=1, precision="f32", cache_bytes=cache_bytes
+    )
 
 
 def wishes(count: int = COUNT) -> Sampling:
@@ -204,9 +233,11 @@ class TestPromptLogprobs:
 
 
 class TestCache:
-    def test_the_same_prompts_again(self, converted: Path, expected: Expected) -> None:
+    def test_the_same_prompts_again(
+        self, sharing_runner: SharingRunner, expected: Expected
+    ) -> None:
         """Repeated prompts find their blocks computed, and the answers stay the same."""
-        runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 21)
+        runner = sharing_runner(1 << 21)
         prompts = [prompt(length) for length in LENGTHS]
         first = answered(runner, prompts)
         second = answered(runner, prompts)
@@ -216,9 +247,11 @@ class TestCache:
             whole = (len(tokens) - 1) // BLOCK_TOKENS * BLOCK_TOKENS
             assert second.cached[number] == whole, len(tokens)
 
-    def test_a_conversation_that_goes_on(self, converted: Path, expected: Expected) -> None:
+    def test_a_conversation_that_goes_on(
+        self, sharing_runner: SharingRunner, expected: Expected
+    ) -> None:
         """The prompt begins with the former prompt and answer, and finds their blocks computed."""
-        runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 21)
+        runner = sharing_runner(1 << 21)
         before = prompt(60)
         answer = answered(runner, [before]).tokens[0]
         after = [*before, *answer, *prompt(5, seed=2)]
@@ -226,8 +259,10 @@ class TestCache:
         assert again.cached[0] == 64
         assert again.tokens[0] == expected(after)
 
-    def test_several_answers_to_one_prompt(self, converted: Path, expected: Expected) -> None:
-        runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 21)
+    def test_several_answers_to_one_prompt(
+        self, sharing_runner: SharingRunner, expected: Expected
+    ) -> None:
+        runner = sharing_runner(1 << 21)
         answers = Answers(Scheduler(runner, ()))
         for number in range(3):
             after = None if number == 0 else 0
@@ -237,11 +272,13 @@ class TestCache:
         for number in range(3):
             assert answers.tokens[number] == expected(prompt(100))
 
-    def test_a_cache_too_small_for_all(self, converted: Path, expected: Expected) -> None:
+    def test_a_cache_too_small_for_all(
+        self, sharing_runner: SharingRunner, expected: Expected
+    ) -> None:
         """With no bytes, the cache has room for one sequence of full length. Preempted sequences
         are computed again.
         """
-        runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=0)
+        runner = sharing_runner(0)
         prompts = [prompt(length, seed) for seed, length in enumerate((65, 90, 62, 33, 58))]
         answers = answered(runner, prompts)
         for number, tokens in enumerate(prompts):
@@ -293,18 +330,22 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 class TestOtherArchitectures:
+    @pytest.mark.parametrize("made_runner", [TorchRunner, PagedRunner])
     @pytest.mark.parametrize("kind", MODELS)
-    def test_answer_the_same(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_answer_the_same(
+        self, kind: str, made_runner: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         config_class, model_class, sizes = MODELS[kind]
         transformers.set_seed(2)
         config = getattr(library, config_class)(vocab_size=VOCABULARY, **sizes)
         other = getattr(library, model_class)(config).eval()
         monkeypatch.setattr(scheduling, "STEP_TOKENS", 16)
-        runner = TorchRunner(other, threads=1, cache_bytes=1 << 20)
         prompts = [prompt(length) for length in (1, 3, 9, 40, 20)]
+        expected = [generated(other, tokens, COUNT) for tokens in prompts]
+        runner = made_runner(other, threads=1, cache_bytes=1 << 20)
         answers = answered(runner, prompts)
         token_lists = [answers.tokens[number] for number in range(len(prompts))]
-        assert token_lists == [generated(other, tokens, COUNT) for tokens in prompts]
+        assert token_lists == expected
         assert len({tuple(token_list) for token_list in token_lists}) == len(prompts)
 
 

@@ -1,4 +1,4 @@
-"""Both runners with guesses, compared with the same runners without guesses and with `generate`."""
+"""All runners with guesses, compared with the same runners without guesses and with `generate`."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from stoker.models.llm.engines.openvino import OpenVinoRunner
+from stoker.models.llm.engines.paged.runner import PagedRunner
 from stoker.models.llm.engines.torch import TorchRunner, load
 from stoker.models.llm.interface import Output
 from stoker.models.llm.matcher import Matcher, Matchers
@@ -50,12 +51,16 @@ def model(llama: Path) -> Any:
 Made = Callable[[], Runner]
 
 
-@pytest.fixture(params=["torch", "openvino"])
+@pytest.fixture(params=["torch", "paged", "openvino"])
 def made(request: pytest.FixtureRequest) -> Made:
     """Returns a function that makes runners with empty caches."""
     if request.param == "torch":
         model = request.getfixturevalue("model")
         return lambda: TorchRunner(model, threads=1, cache_bytes=1 << 20)
+    if request.param == "paged":
+        # A paged runner changes the attention of its model, so it gets its own.
+        own_model = load(request.getfixturevalue("llama"), torch.float32, torch.device("cpu"))
+        return lambda: PagedRunner(own_model, threads=1, cache_bytes=1 << 20)
     folder: Path = request.getfixturevalue("converted")
     return lambda: OpenVinoRunner(folder, threads=1, precision="f32", cache_bytes=1 << 20)
 

@@ -84,6 +84,8 @@ class Adapters:
         self._places: AbstractSet[str] | None = None
         self._hooked: WeakSet[Any] = WeakSet()
         self._rows: _Rows | None = None
+        self._kept_rows: _Rows | None = None
+        """See `rows`."""
 
     def rebase(self, model: Any, stored: StoredWeights, places: AbstractSet[str]) -> None:
         """Makes adapters that are loaded from now on fit a graph of the same model.
@@ -125,12 +127,22 @@ class Adapters:
         return sum(adapter.nbytes for adapter in self._kept.values())
 
     @contextlib.contextmanager
-    def rows(self, model: Any, given: Sequence[LoadedAdapter | None]) -> Generator[None]:
-        """Applies these adapters to the rows of a torch model's passes within the block."""
+    def rows(
+        self,
+        model: Any,
+        given: Sequence[LoadedAdapter | None],
+        kept: Sequence[LoadedAdapter | None] | None = None,
+    ) -> Generator[None]:
+        """Applies these adapters to the rows of a torch model's passes within the block.
+
+        Args:
+            kept: adapters of the rows with logits, if a pass computes logits for some rows only.
+        """
         if not any(given):
             yield
             return
         self._rows = _Rows(given)
+        self._kept_rows = None if kept is None or len(kept) == len(given) else _Rows(kept)
         for name in {
             name for adapter in given if adapter for name in (*adapter.modules, *adapter.saved)
         }:
@@ -138,7 +150,7 @@ class Adapters:
         try:
             yield
         finally:
-            self._rows = None
+            self._rows = self._kept_rows = None
 
     @contextlib.contextmanager
     def packed(self, owners: torch.Tensor) -> Generator[None]:
@@ -162,8 +174,11 @@ class Adapters:
         self._hooked.add(module)
 
         def added(_module: Any, given: tuple[Any, ...], output: torch.Tensor) -> None:
-            if self._rows:
-                self._rows.add(name, given[0], output)
+            rows, kept = self._rows, self._kept_rows
+            if rows and kept and not rows.fits(given[0]):
+                rows = kept
+            if rows:
+                rows.add(name, given[0], output)
 
         module.register_forward_hook(added)
 
@@ -352,18 +367,32 @@ class _Rows:
             return rows
         return torch.isin(self.owners, rows).nonzero()[:, 0]
 
+    def fits(self, value: torch.Tensor) -> bool:
+        """Returns True if a value has a part for each row."""
+        return self._view(value) is not None
+
     def _by_row(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """Views (…, features) as (rows, …, features), or as (tokens, features) if it is packed."""
+        rows = self._view(value)
+        if rows is None:
+            raise AdapterUnfitError(
+                f"The base computes {name} for all rows at once, so it cannot be adapted."
+            )
+        return rows
+
+    def _view(self, value: torch.Tensor) -> torch.Tensor | None:
+        """Returns a view for `_by_row`. None if the value has no part for each row."""
         if self._is_packed(value):
             return value[0]
         if value.shape[0] == self._size:
             return value
+        # The rows of a packed pass are its tokens.
+        if value.dim() > 2 and value.shape[:2] == (1, self._size):
+            return value[0]
         # Some models concatenate the tokens of all rows.
-        if value.dim() == 2 and value.shape[0] % self._size == 0:
+        if value.dim() == 2 and self._size and value.shape[0] % self._size == 0:
             return value.view(self._size, -1, value.shape[1])
-        raise AdapterUnfitError(
-            f"The base computes {name} for all rows at once, so it cannot be adapted."
-        )
+        return None
 
 
 def _placed(value: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:

@@ -6,12 +6,14 @@ compares the logits with a direct call of the model on the whole prompt.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from stoker.models.engines.sharing import HALF_TOLERANCE, ModelUnfitError
 from stoker.models.llm import probes
+from stoker.models.llm.engines.paged.runner import PagedRunner
 from stoker.models.llm.engines.torch import TorchRunner
 from stoker.models.llm.probes import Probes
 from stoker.wire.protocol import Sharing
@@ -29,21 +31,53 @@ def find(runner: TorchRunner) -> Sharing:
 
     Raises `ModelUnfitError` if they cannot be computed step by step.
     """
-    config = runner.model.config
-    prompts = probes.drawn(runner.vocabulary, runner.max_length, LENGTHS, without=_special(config))
-    known = Probes(prompts, torch.stack([runner.direct(prompt) for prompt in prompts]))
-    tolerance = TOLERANCE if runner.model.dtype == torch.float32 else HALF_TOLERANCE
+    known = _known(runner)
     worst = 0.0
     for sharing in (Sharing.PADDED, Sharing.ALONE, Sharing.ONE_PIECE):
         runner.restrict(sharing)
-        worst = known.difference(probes.computed(runner, prompts))
+        worst = known.difference(probes.computed(runner, known.prompts))
         log.info("%s: differs by %.1e", sharing, worst)
-        if worst <= tolerance:
+        if worst <= _tolerance(runner):
             return sharing
     raise ModelUnfitError(
         "the model's results differ when it is computed step by step: by "
         f"{worst:.1e} of the largest logit"
     )
+
+
+def paged(runner: TorchRunner, make: Callable[[], PagedRunner]) -> PagedRunner | None:
+    """Returns a paged runner of the runner's model. None if its results differ, and the model keeps
+    its attention.
+
+    Args:
+        make: creates the paged runner.
+    """
+    known = _known(runner)
+    created: PagedRunner | None = None
+    try:
+        created = make()
+        worst = known.difference(probes.computed(created, known.prompts))
+        log.info("%s: differs by %.1e", Sharing.PAGED, worst)
+        if worst <= _tolerance(runner):
+            return created
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # A model's code may fail in any way on a packed pass.
+        log.info("%s: %r", Sharing.PAGED, error)
+    if created:
+        created.restore()
+    return None
+
+
+def _known(runner: TorchRunner) -> Probes:
+    """Returns prompts with the model's own logits."""
+    config = runner.model.config
+    prompts = probes.drawn(runner.vocabulary, runner.max_length, LENGTHS, without=_special(config))
+    return Probes(prompts, torch.stack([runner.direct(prompt) for prompt in prompts]).cpu())
+
+
+def _tolerance(runner: TorchRunner) -> float:
+    return TOLERANCE if runner.model.dtype == torch.float32 else HALF_TOLERANCE
 
 
 def _special(config: Any) -> frozenset[int]:

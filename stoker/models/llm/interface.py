@@ -7,7 +7,7 @@ turns into a `LanguageModel`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from stoker.wire.generation_request import Sampling
 
@@ -163,4 +163,13 @@ class LanguageModel(Protocol):
     @property
     def children(self) -> Sequence[int]:
         """IDs of the child processes that it started. Their memory counts as its own."""
+        ...
+
+
+@runtime_checkable
+class Resting(Protocol):
+    """`LanguageModel` that can prepare faster steps while no sequence runs."""
+
+    def rest(self) -> bool:
+        """Works for a fraction of a second. Returns True if more can be prepared."""
         ...

@@ -18,13 +18,16 @@ from stoker.models.llm import batch_invariance as sharing
 from stoker.models.llm.checkpoint import TEXT, architecture, load_skeleton
 from stoker.models.llm.engines import openvino as openvino_engine
 from stoker.models.llm.engines import torch as torch_engine
-from stoker.models.llm.engines.memory import cache_bytes
+from stoker.models.llm.engines.memory import cache_bytes, device_cache_bytes
+from stoker.models.llm.engines.paged import sizes
+from stoker.models.llm.engines.paged.captured import CudaCapturing
+from stoker.models.llm.engines.paged.runner import PagedRunner
 from stoker.models.llm.interface import LanguageModel
 from stoker.models.llm.model_types import IMAGE_TEXT_TO_TEXT
 from stoker.models.llm.runner import Runner
 from stoker.models.llm.scheduler import Scheduler
 from stoker.models.llm.speculation import Speculation
-from stoker.wire.protocol import Execution, ReplicaSpec
+from stoker.wire.protocol import Execution, ReplicaSpec, Sharing
 
 
 class ScheduledEngine:
@@ -90,13 +93,36 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
         cache_bytes=cache_bytes(spec.cache_bytes),
         adapters=adapters_of(model, spec.adapters, spec.adapter_bytes),
     )
+    if spec.sharing is Sharing.PAGED:
+        return _paged(runner, spec)
     if spec.sharing:
         runner.restrict(spec.sharing)
-    else:
-        progress(0.9, "checking which inputs may share a batch")
-        runner.enter_thread()
-        sharing.find(runner)
+        return runner
+    progress(0.9, "checking which inputs may share a batch")
+    runner.enter_thread()
+    # Prompts with images need the model's own attention.
+    if kind == TEXT and (paged := sharing.paged(runner, lambda: _paged(runner, spec))):
+        return paged
+    sharing.find(runner)
     return runner
+
+
+def _paged(runner: torch_engine.TorchRunner, spec: ReplicaSpec) -> PagedRunner:
+    """Returns a paged runner of a runner's model."""
+    device = runner.model.device
+    if device.type == "cuda":
+        weights = sum(parameter.nbytes for parameter in runner.model.parameters())
+        most = device_cache_bytes(weights, sizes.free_bytes(device))
+    else:
+        most = cache_bytes(spec.cache_bytes)
+    return PagedRunner(
+        runner.model,
+        threads=spec.threads,
+        cache_bytes=most,
+        adapters=runner.adapters,
+        positions=runner.rotary,
+        capturing=CudaCapturing(device) if device.type == "cuda" else None,
+    )
 
 
 def _begun_converted(spec: ReplicaSpec, execution: Execution) -> Runner:

@@ -52,6 +52,9 @@ class Runner(Protocol):
     adapters: "Adapters | None"
     """Adapters that sequences may use. None if the runner runs the model alone."""
 
+    step_tokens: int | None
+    """Maximum tokens of a forward pass. None: the scheduler's default."""
+
     @property
     def can_retract(self) -> bool:
         """True if the latest computed tokens can be dropped again. If False, no chunk has a
@@ -96,8 +99,8 @@ class Runner(Protocol):
         ...
 
     def forward(self, chunks: Sequence[Chunk]) -> "torch.Tensor":
-        """Returns the logits after each sampled chunk, float32 (rows, vocabulary), on the
-        runner's device.
+        """Returns the logits after each sampled chunk, float32 (rows, vocabulary), on the model's
+        device.
 
         A scored chunk has a row for each of its tokens. For a chunk with a draft, see
         `Chunk.draft`. The result is valid until the next call.
@@ -110,6 +113,12 @@ class Runner(Protocol):
 
     def release(self, identifier: int) -> None:
         """Removes a sequence."""
+        ...
+
+    def rest(self) -> bool:
+        """Prepares faster passes while no sequence runs, for a fraction of a second. Returns True
+        if more can be prepared.
+        """
         ...
 
     @property

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_TOKENS = 256
-"""Maximum tokens of a forward pass. More is hardly faster on a CPU, and delays the next token of
-all sequences.
+"""Maximum tokens of a forward pass, unless the runner has its own limit. More is hardly faster on a
+CPU, and delays the next token of all sequences.
 """
 SCORED_TOKENS = 64
 """Maximum prompt tokens with requested logits in one forward pass. Each takes one float per
@@ -115,6 +115,9 @@ class Scheduler:
     @property
     def at_work(self) -> bool:
         return self.running > 0
+
+    def rest(self) -> bool:
+        return self._runner.rest()
 
     def adopt(self, runner: Runner) -> None:
         """Switches to another runner of the same model. Started sequences finish on the old one."""
@@ -220,11 +223,15 @@ class Scheduler:
 
     # --- one step ---
 
+    @property
+    def _step_tokens(self) -> int:
+        return self._runner.step_tokens or STEP_TOKENS
+
     def _chunks(self) -> list[tuple[Running, Chunk]]:
         """Returns the chunks to compute: drawing sequences first, then prompts in the turns of
         their keys.
         """
-        budget, scored = STEP_TOKENS, SCORED_TOKENS
+        budget, scored = self._step_tokens, SCORED_TOKENS
         pairs: list[tuple[Running, Chunk]] = []
         for sequence in sorted(self._active, key=lambda sequence: sequence.rank):
             most = min(budget, scored) if sequence.scored else budget
@@ -285,7 +292,7 @@ class Scheduler:
         chances = {
             sequence.id: sequence.chances(len(guesses[sequence.id])) for sequence, _ in pairs
         }
-        counts = speculation.chosen(chances, len(pairs), STEP_TOKENS - len(pairs))
+        counts = speculation.chosen(chances, len(pairs), self._step_tokens - len(pairs))
         if not counts:
             return pairs
         extended: list[tuple[Running, Chunk]] = []

@@ -5,6 +5,8 @@ import psutil
 CACHE_SHARE = 4
 """Divisor of the free memory: the cache of keys and values takes at most this part of it."""
 MOST_CACHE_BYTES = 2 << 30
+DEVICE_SHARE = 4
+"""Divisor of a graphics device's free memory: the cache takes at most this part of it."""
 
 
 def most_cache_bytes(budget: int) -> int:
@@ -19,3 +21,13 @@ def most_cache_bytes(budget: int) -> int:
 def cache_bytes(most: int) -> int:
     """Returns the bytes of the cache under the memory that is free now, at most `most`."""
     return min(most, psutil.virtual_memory().available // CACHE_SHARE)
+
+
+def device_cache_bytes(weights: int, room: int) -> int:
+    """Returns the maximum bytes of a model's cache on a graphics device.
+
+    Args:
+        weights: bytes of the model's weights. The keys and values of larger models are larger.
+        room: bytes of the device that the cache shares with everything else.
+    """
+    return min(max(MOST_CACHE_BYTES, weights), room // DEVICE_SHARE)

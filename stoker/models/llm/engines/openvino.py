@@ -35,6 +35,7 @@ class OpenVinoRunner:
     name = "openvino"
     sharing: Sharing | None = None
     can_retract = True
+    step_tokens: int | None = None
 
     def __init__(
         self,
@@ -126,6 +127,9 @@ class OpenVinoRunner:
     def release(self, identifier: int) -> None:
         self._cache.release(identifier)
         self._adapted.pop(identifier, None)
+
+    def rest(self) -> bool:
+        return False
 
     @property
     def usage(self) -> float:

@@ -96,6 +96,7 @@ class TorchRunner:
     """Implements `Runner` with transformers."""
 
     name = "torch"
+    step_tokens: int | None = None
 
     def __init__(
         self, model: Any, *, threads: int, cache_bytes: int, adapters: Adapters | None = None
@@ -136,7 +137,7 @@ class TorchRunner:
         pass.
         """
         self._caches = Caches(model)
-        self._rotary = Positions(model)
+        self.rotary = Positions(model)
         self._axes = self._positions_of(torch.zeros(1, 1, dtype=torch.long), {}).shape[:-2]
 
     def restrict(self, sharing: Sharing) -> None:
@@ -151,9 +152,9 @@ class TorchRunner:
 
     @torch.inference_mode()
     def direct(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Returns the model's own logits after a prompt: float32 (vocabulary), on the CPU."""
+        """Returns the model's own logits after a prompt: float32 (vocabulary)."""
         ids = torch.tensor([list(tokens)], device=self.model.device)
-        return self.model(input_ids=ids).logits[0, -1].float().cpu()
+        return self.model(input_ids=ids).logits[0, -1].float()
 
     def enter_thread(self) -> None:
         # OpenMP stores the number per thread that opens parallel regions.
@@ -173,7 +174,7 @@ class TorchRunner:
         if not self.reserve(identifier, len(tokens)):
             del self._reserved[identifier]
             return None
-        self._kinds[identifier] = self._rotary.kind(len(tokens))
+        self._kinds[identifier] = self.rotary.kind(len(tokens))
         if adapter:
             self._adapted[identifier] = adapter
         self._alone[identifier] = _Alone(self._caches.empty(), len(tokens), media=media)
@@ -186,7 +187,7 @@ class TorchRunner:
         return True
 
     def outgrown(self, identifier: int, length: int) -> bool:
-        return self._kinds[identifier] != self._rotary.kind(length)
+        return self._kinds[identifier] != self.rotary.kind(length)
 
     def retract(self, identifier: int, length: int) -> None:
         if sequence := self._alone.get(identifier):
@@ -210,6 +211,9 @@ class TorchRunner:
                 self._groups[kind] = _without(group, rows)
             else:
                 del self._groups[kind]
+
+    def rest(self) -> bool:
+        return False
 
     @property
     def usage(self) -> float:
@@ -268,7 +272,7 @@ class TorchRunner:
         tokens, sequence.held = sequence.held or list(chunk.tokens), []
         ids = torch.tensor([tokens], device=self.model.device)
         rows = chunk.rows or 1
-        with self._rotary.of(sequence.whole):
+        with self.rotary.of(sequence.whole):
             logits = (
                 self._read(ids, sequence, rows)
                 if sequence.media is None
@@ -286,7 +290,7 @@ class TorchRunner:
         if not rows:
             return torch.empty(0)
         ids = torch.tensor([own.held], device=self.model.device)
-        with self._rotary.of(own.whole):
+        with self.rotary.of(own.whole):
             return self.model(input_ids=ids).logits[0, -rows:].float()
 
     def _together(self, group: _Group, chunks: "Sequence[Chunk]") -> dict[int, torch.Tensor]:
@@ -362,8 +366,8 @@ class TorchRunner:
         features: Mapping[str, torch.Tensor] = {},
         rows: int = 1,
     ) -> torch.Tensor:
-        """Returns the logits after the last tokens of each sequence, float32 (sequences, rows,
-        vocabulary), on the model's device.
+        """Returns the logits after the last tokens of each sequence: float32 (sequences, rows,
+        vocabulary).
         """
         name = self._caches.name
         options: dict[str, Any] = {name: of.cache, "use_cache": True, **features}

@@ -2,6 +2,8 @@
 
 from stoker.base.config import MIB, Settings
 from stoker.models.engines import environments
+from stoker.models.llm.engines.memory import device_cache_bytes
+from stoker.models.tasks.registry import GENERATING
 from stoker.runtime.graphics import graphics_of
 from stoker.runtime.local.memory.device_weights import StoredWeights
 from stoker.runtime.local.memory.devices import DeviceNeed
@@ -137,14 +139,21 @@ class DeviceSizing:
         if key in self._raised:
             return self._raised[key]
         if weights := self._weights.get(spec.source):
-            return self._with_work(weights.on_device(spec.dtype))
+            return self._with_work(weights.on_device(spec.dtype)) + self._cache(spec)
         # The first estimate stays. The machine's memory is soon measured, but says nothing of the
         # weights, which are in device memory.
-        return self._first.setdefault(key, spec.memory_bytes) + self.context_bytes()
+        first = self._first.setdefault(key, spec.memory_bytes)
+        return first + self.context_bytes() + self._cache(spec)
 
     def _with_work(self, weights: int) -> int:
         """Returns the need of a process with weights, before any measurement."""
         return weights + WORK_BYTES + int(weights * WORK_SHARE) + self.context_bytes()
+
+    def _cache(self, spec: DeploymentSpec) -> int:
+        """Returns the bytes that a language model allocates for keys and values."""
+        if spec.pipeline not in GENERATING or environments.gpu_share(self._settings, spec.engine):
+            return 0
+        return device_cache_bytes(spec.memory_bytes, self._largest)
 
     def _key(self, spec: DeploymentSpec) -> tuple[str, str]:
         return spec.source, f"{spec.pipeline}-{spec.engine}-{spec.dtype}"

@@ -110,7 +110,7 @@ class Measurements:
             self._write(source)
 
     def _sharing_key(self, key: str) -> str:
-        return f"sharing-{key}-{self._versions}"
+        return f"batch-sharing-{key}-{self._versions}"
 
     def _precision_key(self, key: str) -> str:
         return f"precision-{key}-{self._versions}"

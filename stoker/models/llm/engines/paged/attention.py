@@ -1,0 +1,164 @@
+"""Attention of packed passes, registered with transformers' attention interface.
+
+A packed pass computes tokens of several sequences as one row. Each attention layer of the model
+calls the function registered here, which hands its queries, keys and values to the pass that the
+runner has begun.
+"""
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from transformers import AttentionInterface
+
+NAME = "stoker_paged"
+"""Name of the attention function within transformers."""
+_UNSUPPORTED = ("softcap", "s_aux", "position_bias", "head_mask")
+"""Options of attention functions that no packed pass can compute."""
+
+
+class UnfitAttentionError(Exception):
+    """The model's attention cannot be computed over blocks of keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Inputs of an attention layer: the new tokens of all sequences."""
+
+    query: torch.Tensor
+    """Shape (tokens, heads, size), like `key` and `value`."""
+    key: torch.Tensor
+    value: torch.Tensor
+    scale: float | None
+    window: int | None
+    """Number of latest tokens that a token attends to, including itself. None: all."""
+
+
+class AttentionPass(Protocol):
+    """Computes the attention layers of one packed pass."""
+
+    def attend(self, layer: int, new: Inputs) -> torch.Tensor:
+        """Stores new keys and values, and returns the attention's output: (tokens, heads, value
+        size).
+        """
+        ...
+
+
+class _Current(threading.local):
+    attention_pass: AttentionPass | None = None
+
+
+_current = _Current()
+
+
+@contextmanager
+def computing(attention_pass: AttentionPass) -> Generator[None]:
+    """Computes the forward passes within the context as this packed pass."""
+    _current.attention_pass = attention_pass
+    try:
+        yield
+    finally:
+        _current.attention_pass = None
+
+
+def _attention(  # noqa: PLR0917 — transformers passes them by position
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: Any = None,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Implements transformers' attention interface. Tensors have the shape (1, heads, tokens,
+    size).
+    """
+    # transformers makes no mask for this function. A mask is the model's own.
+    if (
+        mask is not None
+        or options.get("is_causal") is False
+        or any(options.get(name) is not None for name in _UNSUPPORTED)
+    ):
+        raise UnfitAttentionError("the model's attention has options that no packed pass supports")
+    if _current.attention_pass is None:
+        raise RuntimeError("the attention of packed passes was called outside a packed pass")
+    new = Inputs(
+        query=query[0].transpose(0, 1),
+        key=key[0].transpose(0, 1),
+        value=value[0].transpose(0, 1),
+        scale=scaling,
+        window=options.get("sliding_window"),
+    )
+    return _current.attention_pass.attend(module.layer_idx, new)[None], None
+
+
+AttentionInterface.register(NAME, _attention)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Attention layer of a model, as observed in a pass."""
+
+    heads: int
+    key_heads: int
+    key_size: int
+    value_size: int
+    window: int | None
+    dtype: torch.dtype
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token's keys and values."""
+        return self.key_heads * (self.key_size + self.value_size) * self.dtype.itemsize
+
+
+class _Recording:
+    """Pass that records the layers and computes nothing."""
+
+    def __init__(self) -> None:
+        self.layers: list[tuple[int, Layer]] = []
+
+    def attend(self, layer: int, new: Inputs) -> torch.Tensor:
+        tokens, heads, key_size = new.query.shape
+        _, key_heads, value_size = new.value.shape
+        shape = Layer(heads, key_heads, key_size, value_size, new.window, new.key.dtype)
+        self.layers.append((layer, shape))
+        return new.query.new_zeros(tokens, heads, value_size)
+
+
+@torch.inference_mode()
+def observe(model: Any) -> list[Layer]:
+    """Returns the attention layers of a model that uses the function registered here.
+
+    Raises `UnfitAttentionError` if not every layer calls it exactly once, or if a window that the
+    configuration states does not reach the function.
+    """
+    recording = _Recording()
+    ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+    with computing(recording):
+        model(input_ids=ids, position_ids=torch.zeros_like(ids), use_cache=False)
+    text = model.config.get_text_config(decoder=True)
+    count = text.num_hidden_layers
+    if sorted(layer for layer, _ in recording.layers) != list(range(count)):
+        raise UnfitAttentionError("not every layer of the model has its own attention")
+    layers = [shape for _, shape in sorted(recording.layers, key=lambda pair: pair[0])]
+    if [layer.window for layer in layers] != _stated_windows(text, count):
+        raise UnfitAttentionError("the model's windows are not arguments of its attention")
+    return layers
+
+
+def _stated_windows(config: Any, count: int) -> list[int | None]:
+    """Returns the window of each layer by the configuration.
+
+    A model may apply a window by its mask alone. Short prompts would not reveal that.
+    """
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        return [window] * count
+    if unknown := set(kinds) - {"full_attention", "sliding_attention"}:
+        raise UnfitAttentionError(f"the model has layers of the kind {min(unknown)}")
+    return [window if kind == "sliding_attention" else None for kind in kinds]

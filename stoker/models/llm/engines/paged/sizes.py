@@ -1,0 +1,74 @@
+"""Sizes of a paged cache and of its passes."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from stoker.models.llm.engines.paged import varlen
+from stoker.models.llm.engines.paged.attention import Layer
+from stoker.models.llm.engines.paged.memory import block_bytes
+
+log = logging.getLogger(__name__)
+
+BLOCK_TOKENS = 32
+"""Tokens per block, unless the kernel requires others."""
+RESERVE_BYTES = 1 << 30
+"""Bytes of a graphics device that stay free for passes and captured steps."""
+LEAST_STEP_TOKENS, MOST_STEP_TOKENS = 2048, 8192
+"""Limits of a pass's tokens on a graphics device."""
+STEP_PRODUCTS = 7.5e12
+"""Products in a pass that a current graphics device computes in about 50 ms."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Size of a cache."""
+
+    blocks: int
+    block_tokens: int
+    max_length: int
+    """Maximum tokens of a sequence."""
+    in_kernel: bool
+    """True if the kernel for blocks computes the attention."""
+
+
+def planned(
+    layers: Sequence[Layer], max_length: int, cache_bytes: int, device: torch.device
+) -> Plan:
+    """Returns the size of a model's cache.
+
+    Args:
+        max_length: maximum tokens of a sequence by the model's configuration.
+        cache_bytes: maximum bytes of the cache. One sequence of maximum length has room in any
+            case, unless a graphics device is smaller.
+    """
+    in_kernel = varlen.supported(layers, device) and varlen.agrees(layers, device)
+    block_tokens = varlen.BLOCK_TOKENS if in_kernel else BLOCK_TOKENS
+    size = block_bytes(layers, block_tokens)
+    least = -(-max_length // block_tokens)
+    if device.type != "cuda":
+        return Plan(max(least, cache_bytes // size), block_tokens, max_length, in_kernel)
+    free = free_bytes(device)
+    most = max(free - RESERVE_BYTES, free // 2) // size
+    blocks = min(max(least, cache_bytes // size), most)
+    if blocks < least:
+        log.warning("device memory has room for %d tokens of %d", blocks * block_tokens, max_length)
+    return Plan(blocks, block_tokens, min(max_length, blocks * block_tokens), in_kernel)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Returns the free bytes of a graphics device and the unused bytes of torch's own pool."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def step_tokens(model: Any) -> int | None:
+    """Returns the maximum tokens of a pass. None: the scheduler's default."""
+    if model.device.type != "cuda":
+        return None
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    fitting = int(STEP_PRODUCTS / max(parameters, 1))
+    return max(LEAST_STEP_TOKENS, min(MOST_STEP_TOKENS, fitting))

@@ -1,0 +1,174 @@
+"""The paged runner on the kernel for blocks.
+
+The kernel needs a graphics device. Here, plain torch computes what its documentation promises.
+"""
+
+import itertools
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch.nn.attention import varlen as kernel
+
+from stoker.models.llm import scheduler as scheduling
+from stoker.models.llm.engines.paged import varlen
+from stoker.models.llm.engines.paged.attention import Inputs, Layer
+from stoker.models.llm.engines.paged.captured import EagerCapturing
+from stoker.models.llm.engines.paged.layout import Layout, Span
+from stoker.models.llm.engines.paged.memory import BlockMemory
+from stoker.models.llm.engines.paged.runner import PagedRunner
+from stoker.models.llm.engines.torch import load
+from stoker.models.llm.scheduler import Scheduler
+from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission, tiny_llama
+
+library: Any = transformers
+
+
+def contract(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    begins: torch.Tensor,
+    _ignored: torch.Tensor,
+    longest: int,
+    longest_key: int,
+    *,
+    scale: float | None,
+    window_size: tuple[int, int],
+    enable_gqa: bool,
+    seqused_k: torch.Tensor,
+    block_table: torch.Tensor,
+) -> torch.Tensor:
+    """Computes what `torch.nn.attention.varlen.varlen_attn` promises for blocks."""
+    assert begins.dtype == seqused_k.dtype == block_table.dtype == torch.int32
+    assert begins.is_contiguous()
+    assert query.is_contiguous()
+    assert block_table.stride(-1) == 1
+    assert keys.shape[1] % 256 == 0
+    assert enable_gqa == (query.shape[1] != keys.shape[2])
+    out = torch.full_like(query, math.nan)
+    for number, (begin, end) in enumerate(itertools.pairwise(begins)):
+        count, length = int(end - begin), int(seqused_k[number])
+        assert count <= longest
+        assert length <= longest_key
+        # The last query is aligned with the last key.
+        places = torch.arange(length)
+        queries = torch.arange(length - count, length)[:, None]
+        left, right = window_size
+        seen = torch.ones(count, length, dtype=torch.bool)
+        if right >= 0:
+            seen &= places <= queries + right
+        if left >= 0:
+            seen &= places >= queries - left
+        blocks = block_table[number].long()
+        key, value = (part[blocks].flatten(0, 1)[:length] for part in (keys, values))
+        repeats = query.shape[1] // keys.shape[2]
+        key, value = (part.repeat_interleave(repeats, 1) for part in (key, value))
+        scores = torch.einsum("qhd,khd->hqk", query[begin:end], key)
+        scores = scores * (query.shape[2] ** -0.5 if scale is None else scale)
+        weights = scores.masked_fill(~seen, -math.inf).softmax(-1)
+        out[begin:end] = torch.einsum("hqk,khd->qhd", weights, value)
+    return out
+
+
+@pytest.fixture
+def on_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "varlen_attn", contract)
+    monkeypatch.setattr(varlen, "supported", lambda *_: True)
+
+
+def prompt(length: int) -> list[int]:
+    chance = random.Random(length)
+    return [chance.randrange(VOCABULARY) for _ in range(length)]
+
+
+WINDOWED: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 600,
+    "initializer_range": 0.3,
+    "sliding_window": 40,
+    "layer_types": ["sliding_attention", "full_attention"],
+}
+
+
+@pytest.mark.usefixtures("on_kernel")
+@pytest.mark.parametrize("is_captured", [False, True])
+@pytest.mark.parametrize("kind", ["llama", "windows"])
+def test_answers_as_generate_does(
+    kind: str, is_captured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of several blocks, in pieces, next to sequences that draw."""
+    if kind == "llama":
+        model = load(tiny_llama(tmp_path, positions=600), torch.float32, torch.device("cpu"))
+    else:
+        transformers.set_seed(3)
+        model = library.Gemma3ForCausalLM(library.Gemma3TextConfig(**WINDOWED)).eval()
+    prompts = [prompt(length) for length in (1, 30, 255, 256, 257, 500)]
+    expected = [generated(model, tokens, 8) for tokens in prompts]
+    runner = PagedRunner(
+        model,
+        threads=1,
+        cache_bytes=1 << 22,
+        capturing=EagerCapturing() if is_captured else None,
+    )
+    assert isinstance(runner._attention, varlen.VarlenAttention)
+    while runner.rest():
+        pass
+    for step in (256, 100):
+        monkeypatch.setattr(scheduling, "STEP_TOKENS", step)
+        answers = Answers(Scheduler(runner, ()))
+        for number, tokens in enumerate(prompts):
+            answers.scheduler.submit(submission(number, tokens, GREEDY))
+        answers.drain()
+        assert [answers.tokens[number] for number in range(len(prompts))] == expected
+
+
+class TestCheck:
+    """The kernel is compared with torch's scaled dot product before it is used."""
+
+    LAYERS = [Layer(8, 2, 64, 64, window, torch.float32) for window in (None, 7)]
+
+    @pytest.mark.usefixtures("on_kernel")
+    def test_it_agrees(self) -> None:
+        assert varlen.agrees(self.LAYERS, torch.device("cpu"))
+
+    def test_it_does_not_run(self) -> None:
+        assert not varlen.agrees(self.LAYERS, torch.device("cpu"))
+
+    @pytest.mark.parametrize("window", [(-1, -1), (5, 0)])
+    def test_it_differs(self, window: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        def other(*args: Any, **options: Any) -> torch.Tensor:
+            return contract(*args, **options | {"window_size": window})
+
+        monkeypatch.setattr(kernel, "varlen_attn", other)
+        assert not varlen.agrees(self.LAYERS, torch.device("cpu"))
+
+
+def test_the_kernel_accepts_the_arguments() -> None:
+    """Calls torch's own function on tensors without data."""
+    meta = torch.device("meta")
+    memory = BlockMemory([Layer(8, 2, 64, 64, None, torch.bfloat16)], 3, 256, meta)
+    empty = torch.zeros(1, 5, dtype=torch.long, device=meta)
+    table = torch.zeros(2, 2, dtype=torch.int32, device=meta)
+    layout = Layout(empty, empty, empty[0], table, [Span(0, 0, 4), Span(4, 300, 1)], empty[0])
+    new = Inputs(
+        torch.zeros(5, 8, 64, dtype=torch.bfloat16, device=meta),
+        torch.zeros(5, 2, 64, dtype=torch.bfloat16, device=meta),
+        torch.zeros(5, 2, 64, dtype=torch.bfloat16, device=meta),
+        scale=0.125,
+        window=None,
+    )
+    with torch.inference_mode():
+        output = varlen.VarlenAttention(memory).packed(layout).attend(0, new)
+    assert output.shape == (5, 8, 64)
+    assert output.dtype == torch.bfloat16
