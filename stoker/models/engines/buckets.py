@@ -11,6 +11,7 @@ import torch
 
 from stoker.models.engines.transfers import Outputs
 from stoker.models.stages.base import Stages
+from stoker.models.stages.text import TextStages
 from stoker.wire.protocol import Sharing
 
 Batch = Mapping[str, torch.Tensor]
@@ -90,7 +91,9 @@ class PaddedBuckets:
             return rows, length
         if sharing is Sharing.SAME_LENGTH:
             return _rounded(rows, ROWS), length
-        return _rounded(rows, ROWS), _rounded(length, LENGTHS)
+        most = self._stages.max_tokens() if isinstance(self._stages, TextStages) else length
+        # A longer row would have positions that the model lacks.
+        return _rounded(rows, ROWS), max(length, min(_rounded(length, LENGTHS), most))
 
     def _shape(self, name: str, value: torch.Tensor, rows: int, length: int) -> torch.Size:
         is_padded = name in self._stages.padding
