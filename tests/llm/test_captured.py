@@ -14,16 +14,16 @@ from stoker.models.llm.engines.paged.captured import (
     WANTED,
     CapturedSteps,
     EagerCapturing,
-    Row,
     StepBuffer,
+    StepRow,
 )
 
 VOCABULARY, BLOCK_TOKENS, SPARE = 7, 256, 99
 
 
-def rows(count: int, blocks: int = 1) -> list[Row]:
+def rows(count: int, blocks: int = 1) -> list[StepRow]:
     return [
-        Row(number, 300 + number, 5 * number, [*range(number, number + blocks)])
+        StepRow(number, 300 + number, 5 * number, [*range(number, number + blocks)])
         for number in range(1, count + 1)
     ]
 
@@ -42,7 +42,7 @@ def step(buffer: StepBuffer) -> torch.Tensor:
     return torch.stack([part.float() for part in parts], dim=1)
 
 
-def described(row: Row, width: int) -> list[float]:
+def described(row: StepRow, width: int) -> list[float]:
     table = [*row.blocks, *[SPARE] * (width - len(row.blocks))]
     return [row.token, row.position, row.slot, row.position + 1, table[0], table[-1], sum(table)]
 
@@ -93,7 +93,7 @@ def captured_all(steps: CapturedSteps) -> CapturedSteps:
     return steps
 
 
-def answer(steps: CapturedSteps, given: Sequence[Row]) -> list[list[float]]:
+def answer(steps: CapturedSteps, given: Sequence[StepRow]) -> list[list[float]]:
     logits = steps.logits(given)
     assert logits is not None
     return logits.tolist()

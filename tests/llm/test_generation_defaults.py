@@ -11,7 +11,7 @@ import transformers
 
 from stoker.models.chat.prompts.templates import ChatTemplate
 from stoker.models.llm.checkpoint import load_model
-from stoker.models.llm.draws import Draws, Row
+from stoker.models.llm.draws import DrawRow, Draws
 from stoker.models.llm.engines.torch import TorchRunner
 from stoker.models.llm.generation_defaults import Defaults
 from stoker.models.llm.logit_rules import LogitRules
@@ -182,8 +182,8 @@ class TestAsGenerate:
         sampling = defaults.filled(Sampling(max_tokens=1), len(PROMPT))
         row = self._logits(world)
         draws = Draws(sampling, PROMPT, frozenset(), VOCABULARY, rules=defaults.rules)
-        assert Row(draws).by_rules
-        (truncated,), _ = shaped(row[None], [Row(draws)])
+        assert DrawRow(draws).by_rules
+        (truncated,), _ = shaped(row[None], [DrawRow(draws)])
         torch.testing.assert_close(truncated.softmax(-1), expected[0].softmax(-1))
         assert int((truncated > -torch.inf).sum()) > 1
 

@@ -8,10 +8,10 @@ import torch
 
 from stoker.models.llm.engines.memory import device_cache_bytes
 from stoker.models.llm.engines.paged import sizes, varlen
-from stoker.models.llm.engines.paged.attention import Layer
+from stoker.models.llm.engines.paged.attention import AttentionLayer
 
 GIB = 1 << 30
-LAYERS = [Layer(8, 2, 64, 64, None, torch.bfloat16)] * 4
+LAYERS = [AttentionLayer(8, 2, 64, 64, None, torch.bfloat16)] * 4
 A_TOKEN = 4 * 2 * 128 * 2
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -82,10 +82,10 @@ def test_the_kernel_needs_half_precision_and_even_heads(monkeypatch: pytest.Monk
     assert varlen.supported(LAYERS, CUDA)
     assert not varlen.supported(LAYERS, CPU)
     for other in (
-        Layer(8, 2, 64, 64, None, torch.float32),
-        Layer(8, 2, 64, 32, None, torch.bfloat16),
-        Layer(8, 2, 60, 60, None, torch.bfloat16),
-        Layer(8, 2, 512, 512, None, torch.bfloat16),
+        AttentionLayer(8, 2, 64, 64, None, torch.float32),
+        AttentionLayer(8, 2, 64, 32, None, torch.bfloat16),
+        AttentionLayer(8, 2, 60, 60, None, torch.bfloat16),
+        AttentionLayer(8, 2, 512, 512, None, torch.bfloat16),
     ):
         assert not varlen.supported([*LAYERS, other], CUDA)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from stoker.models.llm import inverse
-from stoker.models.llm.draws import Draws, Row
+from stoker.models.llm.draws import DrawRow, Draws
 from stoker.models.llm.errors import DrawError
 from stoker.models.llm.interface import Logprob
 from stoker.models.llm.sampling import draw, shaped
@@ -50,7 +50,7 @@ def drawn(row: torch.Tensor, count: int, **more: Any) -> Counter[int]:
 
 def edited(row: torch.Tensor, draw_state: Draws) -> torch.Tensor:
     """Returns a row of logits after all changes of single tokens."""
-    scores, errors = shaped(row[None], [Row(draw_state)])
+    scores, errors = shaped(row[None], [DrawRow(draw_state)])
     assert not errors
     return scores[0]
 

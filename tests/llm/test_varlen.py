@@ -16,9 +16,9 @@ from torch.nn.attention import varlen as kernel
 
 from stoker.models.llm import scheduler as scheduling
 from stoker.models.llm.engines.paged import varlen
-from stoker.models.llm.engines.paged.attention import Inputs, Layer
+from stoker.models.llm.engines.paged.attention import AttentionInputs, AttentionLayer
 from stoker.models.llm.engines.paged.captured import EagerCapturing
-from stoker.models.llm.engines.paged.layout import Layout, Span
+from stoker.models.llm.engines.paged.layout import ChunkSpan, Layout
 from stoker.models.llm.engines.paged.memory import BlockMemory
 from stoker.models.llm.engines.paged.runner import PagedRunner
 from stoker.models.llm.engines.torch import load
@@ -136,7 +136,7 @@ def test_answers_as_generate_does(
 class TestCheck:
     """The kernel is compared with torch's scaled dot product before it is used."""
 
-    LAYERS = [Layer(8, 2, 64, 64, window, torch.float32) for window in (None, 7)]
+    LAYERS = [AttentionLayer(8, 2, 64, 64, window, torch.float32) for window in (None, 7)]
 
     @pytest.mark.usefixtures("on_kernel")
     def test_it_agrees(self) -> None:
@@ -157,11 +157,13 @@ class TestCheck:
 def test_the_kernel_accepts_the_arguments() -> None:
     """Calls torch's own function on tensors without data."""
     meta = torch.device("meta")
-    memory = BlockMemory([Layer(8, 2, 64, 64, None, torch.bfloat16)], 3, 256, meta)
+    memory = BlockMemory([AttentionLayer(8, 2, 64, 64, None, torch.bfloat16)], 3, 256, meta)
     empty = torch.zeros(1, 5, dtype=torch.long, device=meta)
     table = torch.zeros(2, 2, dtype=torch.int32, device=meta)
-    layout = Layout(empty, empty, empty[0], table, [Span(0, 0, 4), Span(4, 300, 1)], empty[0])
-    new = Inputs(
+    layout = Layout(
+        empty, empty, empty[0], table, [ChunkSpan(0, 0, 4), ChunkSpan(4, 300, 1)], empty[0]
+    )
+    new = AttentionInputs(
         torch.zeros(5, 8, 64, dtype=torch.bfloat16, device=meta),
         torch.zeros(5, 2, 64, dtype=torch.bfloat16, device=meta),
         torch.zeros(5, 2, 64, dtype=torch.bfloat16, device=meta),

@@ -12,7 +12,7 @@ import torch
 import stoker.demo
 from tests.cli.support import Cli
 from tests.support.deploying import deploy, deployment
-from tests.support.driver import DriverProgram
+from tests.support.driver_program import DriverProgram
 from tests.support.server import Server, running
 
 FOLDER = Path(stoker.demo.__file__).parent / "models" / "tiny-sentiment"

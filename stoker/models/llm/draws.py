@@ -138,7 +138,7 @@ class Draws:
 
 
 @dataclass(frozen=True)
-class Row:
+class DrawRow:
     """Row of logits from which a token is drawn."""
 
     draws: Draws
@@ -167,7 +167,7 @@ class Row:
 
     @property
     def options(self) -> tuple[float, ...]:
-        """Values of `inverse.Options`."""
+        """Values of `inverse.DrawOptions`."""
         sampling = self.draws.sampling
         temperature = 1.0 if self.by_rules else max(sampling.temperature or 1.0, _COLDEST)
         return (

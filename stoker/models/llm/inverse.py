@@ -18,7 +18,7 @@ suffice.
 
 
 @dataclass(frozen=True)
-class Options:
+class DrawOptions:
     """Numbers per row: float32 (rows, 1)."""
 
     uniform: torch.Tensor
@@ -31,7 +31,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Choice:
+class DrawChoice:
     """A token of each row."""
 
     token: torch.Tensor
@@ -48,18 +48,18 @@ class Way(Protocol):
     """Draws a token of each row of (rows, vocabulary)."""
 
     def __call__(
-        self, scores: torch.Tensor, options: Options, *, thorough: bool = False
-    ) -> Choice: ...
+        self, scores: torch.Tensor, options: DrawOptions, *, thorough: bool = False
+    ) -> DrawChoice: ...
 
 
-def likeliest(scores: torch.Tensor, options: Options, *, thorough: bool = False) -> Choice:
+def likeliest(scores: torch.Tensor, options: DrawOptions, *, thorough: bool = False) -> DrawChoice:
     """Returns the likeliest token."""
     del options, thorough
     values, tokens = scores.max(-1, keepdim=True)
-    return Choice(tokens, values, torch.ones_like(tokens, dtype=torch.bool))
+    return DrawChoice(tokens, values, torch.ones_like(tokens, dtype=torch.bool))
 
 
-def from_all(scores: torch.Tensor, options: Options, *, thorough: bool = False) -> Choice:
+def from_all(scores: torch.Tensor, options: DrawOptions, *, thorough: bool = False) -> DrawChoice:
     """Draws from the whole vocabulary.
 
     Args:
@@ -75,10 +75,12 @@ def from_all(scores: torch.Tensor, options: Options, *, thorough: bool = False) 
         tokens = torch.arange(scores.shape[-1], device=scores.device)
         possible = (probabilities > 0) & (tokens <= places)
         places = torch.where(possible, tokens, 0).amax(-1, keepdim=True)
-    return Choice(places, largest, probabilities.gather(-1, places) > 0)
+    return DrawChoice(places, largest, probabilities.gather(-1, places) > 0)
 
 
-def from_likeliest(scores: torch.Tensor, options: Options, *, thorough: bool = False) -> Choice:
+def from_likeliest(
+    scores: torch.Tensor, options: DrawOptions, *, thorough: bool = False
+) -> DrawChoice:
     """Draws from the tokens that `top_k`, `top_p` and `min_p` keep. They apply one after the other.
 
     Args:
@@ -98,10 +100,10 @@ def from_likeliest(scores: torch.Tensor, options: Options, *, thorough: bool = F
     exact = count <= (size if candidates == size else candidates - 1)
     if options.top_k is not None:
         exact |= options.top_k == candidates
-    return Choice(token, largest, exact)
+    return DrawChoice(token, largest, exact)
 
 
-def _kept(values: torch.Tensor, options: Options) -> tuple[torch.Tensor, torch.Tensor]:
+def _kept(values: torch.Tensor, options: DrawOptions) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns how many of the descending probabilities are kept, and their cumulative sums."""
     top_k = options.top_k
     if top_k is None:

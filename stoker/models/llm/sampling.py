@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from stoker.models.llm import inverse
-from stoker.models.llm.draws import Draws, Row
+from stoker.models.llm.draws import DrawRow, Draws
 from stoker.models.llm.errors import DrawError, FormError
 from stoker.models.llm.interface import Logprob
-from stoker.models.llm.inverse import Choice, Options, Way
+from stoker.models.llm.inverse import DrawChoice, DrawOptions, Way
 from stoker.models.llm.token_edits import Array, BatchEdits, exclude, uploaded
 from stoker.wire.generation_request import MAX_LOGPROBS
 
@@ -63,7 +63,7 @@ def draw_after(
         The tokens of each sequence, up to the first token that differs from its guess.
     """
     rows = [
-        Row(draws, place)
+        DrawRow(draws, place)
         for draws, draft in zip(sequences, drafts, strict=True)
         for place in range(len(draft) + 1)
     ]
@@ -86,7 +86,7 @@ def _counted(
     return drawn
 
 
-def _drawn(logits: torch.Tensor, rows: Sequence[Row]) -> list[Drawn | DrawError]:
+def _drawn(logits: torch.Tensor, rows: Sequence[DrawRow]) -> list[Drawn | DrawError]:
     block = max(1, len(rows))
     if logits.device.type == "cpu" and not all(row.plain for row in rows):
         block = max(1, _CPU_BLOCK // logits.shape[-1])
@@ -107,7 +107,7 @@ def rows_of(logits: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
     return logits.index_select(0, uploaded(np.array(rows), logits.device))
 
 
-def _block(logits: torch.Tensor, rows: Sequence[Row]) -> list[Drawn | DrawError]:
+def _block(logits: torch.Tensor, rows: Sequence[DrawRow]) -> list[Drawn | DrawError]:
     if all(row.plain for row in rows):
         return _likeliest(logits)
     scores, errors = shaped(logits, rows)
@@ -138,7 +138,9 @@ def _likeliest(logits: torch.Tensor) -> list[Drawn | DrawError]:
     ]
 
 
-def shaped(logits: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, dict[int, DrawError]]:
+def shaped(
+    logits: torch.Tensor, rows: Sequence[DrawRow]
+) -> tuple[torch.Tensor, dict[int, DrawError]]:
     """Returns the logits (rows, vocabulary) after all changes of single tokens, and the error of
     each row that failed. The given logits are unchanged.
     """
@@ -167,7 +169,7 @@ def shaped(logits: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, dic
 
 @dataclass(frozen=True)
 class _Pick:
-    """Values of a row of `Choice`, with the log probability if requested."""
+    """Values of a row of `DrawChoice`, with the log probability if requested."""
 
     token: int
     finite: bool
@@ -176,7 +178,7 @@ class _Pick:
 
 
 def _picked(
-    logits: torch.Tensor, scores: torch.Tensor, rows: Sequence[Row], *, thorough: bool = False
+    logits: torch.Tensor, scores: torch.Tensor, rows: Sequence[DrawRow], *, thorough: bool = False
 ) -> list[_Pick]:
     """Draws a token of each row from the scores. Waits for the device once."""
     choice = _chosen(scores, rows, thorough=thorough)
@@ -198,7 +200,7 @@ def _picked(
     ]
 
 
-def _chosen(scores: torch.Tensor, rows: Sequence[Row], *, thorough: bool) -> Choice:
+def _chosen(scores: torch.Tensor, rows: Sequence[DrawRow], *, thorough: bool) -> DrawChoice:
     """Draws a token of each row: one batch for each way of drawing."""
     groups: dict[Way, list[int]] = {}
     for place, row in enumerate(rows):
@@ -208,9 +210,9 @@ def _chosen(scores: torch.Tensor, rows: Sequence[Row], *, thorough: bool) -> Cho
     has_min_p, has_top_k = any(numbers[3]), any(numbers[4])
     table = uploaded(np.array(numbers, np.float32)[:, :, None], scores.device)
 
-    def drawn(way: Way, part: torch.Tensor, columns: torch.Tensor) -> Choice:
+    def drawn(way: Way, part: torch.Tensor, columns: torch.Tensor) -> DrawChoice:
         uniform, temperature, top_p, min_p, top_k = columns
-        options = Options(
+        options = DrawOptions(
             uniform,
             temperature,
             top_p,
@@ -230,7 +232,7 @@ def _chosen(scores: torch.Tensor, rows: Sequence[Row], *, thorough: bool) -> Cho
             groups, torch.split(places, sizes), torch.split(table, sizes, dim=1), strict=True
         )
     ]
-    return Choice(
+    return DrawChoice(
         torch.cat([choice.token for choice in choices]).index_select(0, back),
         torch.cat([choice.largest for choice in choices]).index_select(0, back),
         torch.cat([choice.exact for choice in choices]).index_select(0, back),

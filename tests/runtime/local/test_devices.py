@@ -7,7 +7,7 @@ import pytest
 
 from stoker.base.config import MIB
 from stoker.runtime.local.memory.devices import Device, DeviceNeed, DriverDevices, read_table
-from tests.support.driver import DriverProgram
+from tests.support.driver_program import DriverProgram
 
 FIRST, SECOND, THIRD = (f"GPU-{letter * 8}-0000-1111-2222-333333333333" for letter in "abc")
 ANSWER = f"""\

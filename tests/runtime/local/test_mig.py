@@ -12,7 +12,7 @@ import pytest
 from stoker.base.config import MIB
 from stoker.runtime.local.memory.devices import DriverDevices, read_table, visible
 from stoker.runtime.local.memory.mig import MigInstance, read_instances
-from tests.support.driver import DriverProgram
+from tests.support.driver_program import DriverProgram
 
 WHOLE = "GPU-9de3d0e8-33f5-10dc-0c79-2c88a7ab0a23"
 PARENT = "GPU-b614723c-e261-4605-066e-79daab4c00ff"

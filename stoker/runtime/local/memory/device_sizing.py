@@ -5,7 +5,7 @@ from stoker.models.engines import environments
 from stoker.models.llm.engines.memory import device_cache_bytes
 from stoker.models.tasks.registry import GENERATING
 from stoker.runtime.graphics import graphics_of
-from stoker.runtime.local.memory.device_weights import StoredWeights
+from stoker.runtime.local.memory.device_weights import WeightSizes
 from stoker.runtime.local.memory.devices import DeviceNeed
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.specification import DeploymentSpec
@@ -39,7 +39,7 @@ class DeviceSizing:
         self._settings = settings
         self._findings = findings
         self._largest = largest
-        self._weights: dict[str, StoredWeights] = {}
+        self._weights: dict[str, WeightSizes] = {}
         """Maps a source to its weights."""
         self._raised: dict[tuple[str, str], int] = {}
         """Maps the source and its settings to estimated bytes per device, raised after a replica
@@ -66,7 +66,7 @@ class DeviceSizing:
             overhead=self._with_work(0),
         )
 
-    def keep_weights(self, source: str, weights: StoredWeights) -> None:
+    def keep_weights(self, source: str, weights: WeightSizes) -> None:
         """Records a model's weights. They replace the estimate from the machine's memory."""
         self._weights[source] = weights
 

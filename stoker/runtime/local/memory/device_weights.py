@@ -18,7 +18,7 @@ _WANTED = {"float32": _SINGLE, "bfloat16": _HALF, "float16": _HALF}
 
 
 @dataclass(frozen=True)
-class StoredWeights:
+class WeightSizes:
     """Weights of a model by their stored types."""
 
     numbers: Mapping[str, int]
@@ -45,7 +45,7 @@ class StoredWeights:
         return min(_FLOATS[most], _SINGLE)
 
 
-def read_weights(folder: Path) -> StoredWeights | None:
+def read_weights(folder: Path) -> WeightSizes | None:
     """Reads the headers of a model's safetensors files. None if it has other weights, or none.
 
     Reads files, so it is called in a thread.
@@ -61,7 +61,7 @@ def read_weights(folder: Path) -> StoredWeights | None:
     except (OSError, ValueError, LookupError, TypeError, struct.error):
         # The load of the model reports the error.
         return None
-    return StoredWeights(dict(numbers), other_bytes) if numbers else None
+    return WeightSizes(dict(numbers), other_bytes) if numbers else None
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, int]]:

@@ -25,8 +25,8 @@ class UnfitAttentionError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """Inputs of an attention layer: the new tokens of all sequences."""
+class AttentionInputs:
+    """AttentionInputs of an attention layer: the new tokens of all sequences."""
 
     query: torch.Tensor
     """Shape (tokens, heads, size), like `key` and `value`."""
@@ -40,7 +40,7 @@ class Inputs:
 class AttentionPass(Protocol):
     """Computes the attention layers of one packed pass."""
 
-    def attend(self, layer: int, new: Inputs) -> torch.Tensor:
+    def attend(self, layer: int, new: AttentionInputs) -> torch.Tensor:
         """Stores new keys and values, and returns the attention's output: (tokens, heads, value
         size).
         """
@@ -85,7 +85,7 @@ def _attention(  # noqa: PLR0917 — transformers passes them by position
         raise UnfitAttentionError("the model's attention has options that no packed pass supports")
     if _current.attention_pass is None:
         raise RuntimeError("the attention of packed passes was called outside a packed pass")
-    new = Inputs(
+    new = AttentionInputs(
         query=query[0].transpose(0, 1),
         key=key[0].transpose(0, 1),
         value=value[0].transpose(0, 1),
@@ -99,7 +99,7 @@ AttentionInterface.register(NAME, _attention)
 
 
 @dataclass(frozen=True)
-class Layer:
+class AttentionLayer:
     """Attention layer of a model, as observed in a pass."""
 
     heads: int
@@ -119,18 +119,18 @@ class _Recording:
     """Pass that records the layers and computes nothing."""
 
     def __init__(self) -> None:
-        self.layers: list[tuple[int, Layer]] = []
+        self.layers: list[tuple[int, AttentionLayer]] = []
 
-    def attend(self, layer: int, new: Inputs) -> torch.Tensor:
+    def attend(self, layer: int, new: AttentionInputs) -> torch.Tensor:
         tokens, heads, key_size = new.query.shape
         _, key_heads, value_size = new.value.shape
-        shape = Layer(heads, key_heads, key_size, value_size, new.window, new.key.dtype)
+        shape = AttentionLayer(heads, key_heads, key_size, value_size, new.window, new.key.dtype)
         self.layers.append((layer, shape))
         return new.query.new_zeros(tokens, heads, value_size)
 
 
 @torch.inference_mode()
-def observe(model: Any) -> list[Layer]:
+def observe(model: Any) -> list[AttentionLayer]:
     """Returns the attention layers of a model that uses the function registered here.
 
     Raises `UnfitAttentionError` if not every layer calls it exactly once, or if a window that the

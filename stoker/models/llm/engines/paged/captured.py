@@ -87,7 +87,7 @@ class CudaCapturing:
 
 @dataclass(frozen=True)
 class StepBuffer:
-    """Inputs of a captured step: one row per sequence, in one buffer on the device."""
+    """AttentionInputs of a captured step: one row per sequence, in one buffer on the device."""
 
     packed: torch.Tensor
     """int32 (rows · (4 + blocks),): the fields below one after the other."""
@@ -120,7 +120,7 @@ class StepBuffer:
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRow:
     """New token of one sequence."""
 
     token: int
@@ -179,7 +179,7 @@ class CapturedSteps:
         """Results of every captured step: float32 (rows, vocabulary)."""
 
     @torch.inference_mode()
-    def logits(self, rows: Sequence[Row]) -> torch.Tensor | None:
+    def logits(self, rows: Sequence[StepRow]) -> torch.Tensor | None:
         """Returns the logits after each row's token. None if no captured step fits.
 
         The result is valid until the next call.
@@ -268,7 +268,9 @@ class CapturedSteps:
         return _Captured(buffer, staging, self._capturing.capture(step))
 
 
-def _fill(captured: _Captured, rows: Sequence[Row], spare_block: int, block_tokens: int) -> None:
+def _fill(
+    captured: _Captured, rows: Sequence[StepRow], spare_block: int, block_tokens: int
+) -> None:
     """Copies the inputs of a step to its buffer. Further rows get the spare block."""
     host = StepBuffer(captured.staging, captured.buffer.rows)
     # Plain assignments to NumPy's view are faster than those to a tensor.

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from stoker.models.llm.engines.paged.attention import Inputs
-from stoker.models.llm.engines.paged.layout import Layout, Span
+from stoker.models.llm.engines.paged.attention import AttentionInputs
+from stoker.models.llm.engines.paged.layout import ChunkSpan, Layout
 from stoker.models.llm.engines.paged.memory import BlockMemory
 
 FEW_TOKENS = 16
@@ -18,7 +18,7 @@ FEW_TOKENS = 16
 
 
 @dataclass(frozen=True)
-class _Group:
+class _GatheredGroup:
     """Sequences that are computed together."""
 
     rows: torch.Tensor
@@ -63,7 +63,11 @@ class GatheredPass:
     """Implements `AttentionPass`."""
 
     def __init__(
-        self, memory: BlockMemory, slots: torch.Tensor, groups: list[_Group], fresh: list[Span]
+        self,
+        memory: BlockMemory,
+        slots: torch.Tensor,
+        groups: list[_GatheredGroup],
+        fresh: list[ChunkSpan],
     ) -> None:
         """
         Args:
@@ -75,7 +79,7 @@ class GatheredPass:
         self._groups = groups
         self._fresh = fresh
 
-    def attend(self, layer: int, new: Inputs) -> torch.Tensor:
+    def attend(self, layer: int, new: AttentionInputs) -> torch.Tensor:
         self._memory.write(layer, self._slots, new.key, new.value)
         query = new.query
         if not self._fresh and self._groups[0].covers(query.shape[0]):
@@ -90,7 +94,7 @@ class GatheredPass:
             output.index_copy_(0, places, rows)
         return output
 
-    def _together(self, layer: int, group: _Group, new: Inputs) -> torch.Tensor:
+    def _together(self, layer: int, group: _GatheredGroup, new: AttentionInputs) -> torch.Tensor:
         """Returns the output of a group's queries: (sequences · queries, heads, value size)."""
         keys, values = (part.transpose(1, 2) for part in self._memory.read(layer, group.slots))
         tokens, heads, _ = new.query.shape
@@ -111,7 +115,7 @@ class GatheredPass:
         return output.reshape(sequences * queries, heads, -1)
 
 
-def _fresh(span: Span, new: Inputs) -> torch.Tensor:
+def _fresh(span: ChunkSpan, new: AttentionInputs) -> torch.Tensor:
     """Returns the output of a sequence's first tokens."""
     query, key, value = (
         part[span.row : span.row + span.count].transpose(0, 1)[None]
@@ -161,10 +165,10 @@ class GatheredAttention:
     ) -> GatheredPass:
         rows = torch.arange(len(lengths), device=lengths.device)[:, None]
         places = lengths.long()[:, None] - 1
-        group = _Group(rows, places, self._slots(table, lengths))
+        group = _GatheredGroup(rows, places, self._slots(table, lengths))
         return GatheredPass(self._memory, slots, [group], [])
 
-    def _group(self, layout: Layout, numbers: list[int]) -> _Group:
+    def _group(self, layout: Layout, numbers: list[int]) -> _GatheredGroup:
         spans = [layout.spans[number] for number in numbers]
         if len(spans) == 1:
             return self._single(layout, numbers[0], spans[0])
@@ -183,20 +187,20 @@ class GatheredAttention:
         is_even = all(span.count == most for span in spans)
         target = None if is_even else (step < counts[:, None]).flatten().nonzero()[:, 0]
         slots = self._slots(table[:, :blocks], lengths)[:, : max(span.end for span in spans)]
-        return _Group(
+        return _GatheredGroup(
             rows[:, None] + behind,
             starts[:, None] + behind,
             slots,
             target,
         )
 
-    def _single(self, layout: Layout, number: int, span: Span) -> _Group:
+    def _single(self, layout: Layout, number: int, span: ChunkSpan) -> _GatheredGroup:
         """Returns the group of one sequence, without padding."""
         size = self._memory.block_tokens
         step = torch.arange(span.count, device=layout.slots.device)
         blocks = layout.table[number, : -(-span.end // size)].long()
         slots = (blocks[:, None] * size + torch.arange(size, device=blocks.device)).flatten()
-        return _Group(
+        return _GatheredGroup(
             (step + span.row)[None],
             (step + span.start)[None],
             slots[None, : span.end],

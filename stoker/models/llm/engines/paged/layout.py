@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Span:
+class ChunkSpan:
     """Place of one chunk in the row."""
 
     row: int
@@ -43,7 +43,7 @@ class Layout:
     """Slot in the memory for the keys and values of each token, shape (tokens,)."""
     table: torch.Tensor
     """Blocks of each sequence: int32 (sequences, blocks), padded with the spare block."""
-    spans: list[Span]
+    spans: list[ChunkSpan]
     wanted: torch.Tensor
     """Places in the row with needed logits."""
 
@@ -82,10 +82,10 @@ def arranged(
         tables: blocks of each chunk's sequence.
     """
     ids: list[int] = []
-    spans: list[Span] = []
+    spans: list[ChunkSpan] = []
     wanted: list[int] = []
     for chunk in chunks:
-        spans.append(Span(len(ids), chunk.start, len(chunk.tokens)))
+        spans.append(ChunkSpan(len(ids), chunk.start, len(chunk.tokens)))
         ids.extend(chunk.tokens)
         wanted.extend(range(len(ids) - chunk.rows, len(ids)))
     positions = np.concatenate([np.arange(span.start, span.end) for span in spans])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from stoker.models.llm.engines.paged.attention import Layer
+from stoker.models.llm.engines.paged.attention import AttentionLayer
 
 
 class BlockMemory:
@@ -16,7 +16,7 @@ class BlockMemory:
     """
 
     def __init__(
-        self, layers: Sequence[Layer], blocks: int, block_tokens: int, device: torch.device
+        self, layers: Sequence[AttentionLayer], blocks: int, block_tokens: int, device: torch.device
     ) -> None:
         self.block_tokens = block_tokens
         self.spare_block = blocks
@@ -54,7 +54,7 @@ class BlockMemory:
         )
 
 
-def block_bytes(layers: Sequence[Layer], block_tokens: int) -> int:
+def block_bytes(layers: Sequence[AttentionLayer], block_tokens: int) -> int:
     """Returns the bytes of one block of all layers."""
     return sum(layer.token_bytes for layer in layers) * block_tokens
 

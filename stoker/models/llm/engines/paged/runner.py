@@ -15,7 +15,7 @@ import torch
 from stoker.models.adapters.applying import Adapters, LoadedAdapter
 from stoker.models.llm.blocks import BlockCache
 from stoker.models.llm.engines.paged import attention, norms, sizes
-from stoker.models.llm.engines.paged.captured import CapturedSteps, Capturing, Row, StepBuffer
+from stoker.models.llm.engines.paged.captured import CapturedSteps, Capturing, StepBuffer, StepRow
 from stoker.models.llm.engines.paged.gathered import GatheredAttention
 from stoker.models.llm.engines.paged.layout import BlockAttention, arranged
 from stoker.models.llm.engines.paged.memory import BlockMemory
@@ -234,12 +234,12 @@ class PagedRunner:
         ):
             return None
         size = self._memory.block_tokens
-        rows: list[Row] = []
+        rows: list[StepRow] = []
         for chunk in chunks:
             place, behind = divmod(chunk.start, size)
             blocks = self._cache.table(chunk.id)[: place + 1]
             slot = blocks[place] * size + behind
-            rows.append(Row(chunk.tokens[0], chunk.start, slot, blocks))
+            rows.append(StepRow(chunk.tokens[0], chunk.start, slot, blocks))
         return self._captured.logits(rows)
 
     def _step(self, buffer: StepBuffer) -> torch.Tensor:

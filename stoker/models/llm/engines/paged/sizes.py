@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from stoker.models.llm.engines.paged import varlen
-from stoker.models.llm.engines.paged.attention import Layer
+from stoker.models.llm.engines.paged.attention import AttentionLayer
 from stoker.models.llm.engines.paged.memory import block_bytes
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Plan:
 
 
 def planned(
-    layers: Sequence[Layer], max_length: int, cache_bytes: int, device: torch.device
+    layers: Sequence[AttentionLayer], max_length: int, cache_bytes: int, device: torch.device
 ) -> Plan:
     """Returns the size of a model's cache.
 

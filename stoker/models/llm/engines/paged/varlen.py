@@ -9,9 +9,9 @@ from typing import cast
 import torch
 from torch.nn.attention import varlen
 
-from stoker.models.llm.engines.paged.attention import Inputs, Layer
+from stoker.models.llm.engines.paged.attention import AttentionInputs, AttentionLayer
 from stoker.models.llm.engines.paged.gathered import GatheredAttention
-from stoker.models.llm.engines.paged.layout import Layout, Span
+from stoker.models.llm.engines.paged.layout import ChunkSpan, Layout
 from stoker.models.llm.engines.paged.memory import BlockMemory
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _OLDEST = (8, 0)
 """Lowest compute capability that has the kernel."""
 
 
-def supported(layers: Sequence[Layer], device: torch.device) -> bool:
+def supported(layers: Sequence[AttentionLayer], device: torch.device) -> bool:
     """Returns True if the kernel computes these layers."""
     return (
         device.type == "cuda"
@@ -71,7 +71,7 @@ class VarlenPass:
         self._begins = begins
         self._longest = longest
 
-    def attend(self, layer: int, new: Inputs) -> torch.Tensor:
+    def attend(self, layer: int, new: AttentionInputs) -> torch.Tensor:
         self._memory.write(layer, self._slots, new.key, new.value)
         query = new.query.contiguous()
         output = varlen.varlen_attn(
@@ -133,12 +133,12 @@ class VarlenAttention:
 
 
 @torch.inference_mode()
-def agrees(layers: Sequence[Layer], device: torch.device) -> bool:
+def agrees(layers: Sequence[AttentionLayer], device: torch.device) -> bool:
     """Returns True if the kernel computes what torch's scaled dot product computes, for sequences
     of several blocks that begin, continue and draw.
     """
-    spans = [Span(0, 0, 5), Span(5, 300, 3), Span(8, 290, 1)]
-    drawing = [Span(0, 299, 1), Span(1, 40, 1)]
+    spans = [ChunkSpan(0, 0, 5), ChunkSpan(5, 300, 3), ChunkSpan(8, 290, 1)]
+    drawing = [ChunkSpan(0, 299, 1), ChunkSpan(1, 40, 1)]
     try:
         worst = max(
             _difference(layer, part, device) for layer in {*layers} for part in (spans, drawing)
@@ -152,7 +152,7 @@ def agrees(layers: Sequence[Layer], device: torch.device) -> bool:
     return worst <= _TOLERANCE
 
 
-def _difference(layer: Layer, spans: list[Span], device: torch.device) -> float:
+def _difference(layer: AttentionLayer, spans: list[ChunkSpan], device: torch.device) -> float:
     """Returns the largest difference between both kernels, as a share of the largest value."""
     memory = BlockMemory([layer], 2 * len(spans), BLOCK_TOKENS, device)
     generator = torch.Generator().manual_seed(0)
@@ -172,7 +172,7 @@ def _difference(layer: Layer, spans: list[Span], device: torch.device) -> float:
     ]
     row = torch.zeros(1, tokens, dtype=torch.long, device=device)
     layout = Layout(row, row, torch.tensor(slots, device=device), table, spans, row[0])
-    new = Inputs(
+    new = AttentionInputs(
         drawn(tokens, layer.heads, layer.key_size),
         drawn(tokens, layer.key_heads, layer.key_size),
         drawn(tokens, layer.key_heads, layer.value_size),
