@@ -257,6 +257,8 @@ class EngineThread:
 
     def _halve(self, batch: Sequence[QueuedSample]) -> None:
         """Runs both halves of a batch that needs more memory than is free. Fails a single entry."""
+        if overlaps(self._engine):
+            self._engine.drop_recorded()
         free_unused()
         if len(batch) == 1:
             self._listener.failed(batch[0], TOO_LARGE)

@@ -131,6 +131,10 @@ class OverlappingEngine(Engine, Protocol):
         """
         ...
 
+    def drop_recorded(self) -> None:
+        """Drops the recorded passes, whose memory a batch needs."""
+        ...
+
 
 def overlaps(engine: Engine) -> TypeGuard[OverlappingEngine]:
     """Returns True if the engine's device computes while the host continues."""

@@ -87,9 +87,8 @@ class TorchEngine:
         """Reads the weights again in another precision. Drops the present ones before, so that only
         one copy is in memory.
         """
-        if self.graphs:
-            # They read the present weights.
-            self.graphs.clear()
+        # They read the present weights.
+        self.drop_recorded()
         self.model = self.model.to("meta")
         free_unused()
         self.dtype = dtype
@@ -179,6 +178,10 @@ class TorchEngine:
     def use_idle_time(self) -> None:
         if self.graphs:
             self.graphs.record()
+
+    def drop_recorded(self) -> None:
+        if self.graphs:
+            self.graphs.clear()
 
     @torch.inference_mode()
     def batch(self, samples: Sequence[Sample]) -> dict[str, torch.Tensor]:

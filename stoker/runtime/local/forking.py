@@ -145,7 +145,7 @@ class ForkingLauncher:
 
     async def sleep(self, replica_id: str) -> None:
         await self._checkpoints.sleep(self._living(replica_id))
-        self._memory.fell_asleep(replica_id)
+        self._memory.leave_devices(replica_id)
 
     async def wake(self, replica_id: str) -> None:
         await self._checkpoints.wake(self._living(replica_id))

@@ -36,7 +36,7 @@ class World(test_device_memory.World):
     def sleeps(self, name: str) -> None:
         """Ends the move to main memory."""
         self.falling.remove(name)
-        self.memory.fell_asleep(name)
+        self.memory.leave_devices(name)
 
     def ends_without_a_record(self, name: str) -> None:
         self.memory.release(name)
@@ -169,7 +169,7 @@ class Crowd(test_device_memory.Crowd):
                 self.replicas[name] = EvictionCandidate(name, True, self.now, can_sleep=True)
         for name in self.falling - self.at_work:
             self.falling.discard(name)
-            self.memory.fell_asleep(name)
+            self.memory.leave_devices(name)
             self.sleeping.add(name)
             self.replicas[name] = EvictionCandidate(name, True, self.now)
             assert self.on(name) == []

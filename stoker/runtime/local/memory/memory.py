@@ -225,7 +225,9 @@ class MemoryAllocator:
             self.settle()
 
     def leave_devices(self, replica_id: str) -> None:
-        """Releases the devices of a replica that runs on the CPU. It keeps its other memory."""
+        """Releases the devices of a replica that runs on the CPU or sleeps. It keeps its claim on
+        main memory.
+        """
         struck = [book.strike(replica_id) for book in self.devices]
         if any(struck):
             self.settle()
@@ -246,12 +248,6 @@ class MemoryAllocator:
 
     # --- sleep ---
 
-    def fell_asleep(self, replica_id: str) -> None:
-        """Releases the device of a replica, whose claim on main memory includes these bytes now."""
-        struck = [book.strike(replica_id) for book in self.devices]
-        if any(struck):
-            self.settle()
-
     def woke_up(self, replica_id: str) -> None:
         """Releases the main memory that held the device's bytes of a replica."""
         if asleep := self._asleep.pop(replica_id, None):
@@ -267,7 +263,7 @@ class MemoryAllocator:
         Raises `CapacityError` if the device has disappeared, and `ReplicaEndedError`.
         """
         asked = self._device_need(replica_id, deployment_id, account)
-        await self._wait_for(replica_id, asked, self.fell_asleep)
+        await self._wait_for(replica_id, asked, self.leave_devices)
 
     def take_device(self, replica_id: str, deployment_id: str, account: str) -> bool:
         """As `claim_device`, but only free memory. Returns False if not enough is free."""
