@@ -35,7 +35,9 @@ class Curve:
     def perf_counter(self) -> float:
         return self.now
 
-    load = enter_thread = prepare = stage = launch = use_idle_time = is_usable = forward
+    load = enter_thread = prepare = stage = launch = use_idle_time = is_usable = drop_recorded = (
+        forward
+    )
 
 
 @pytest.fixture(scope="module")
