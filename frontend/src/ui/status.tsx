@@ -21,6 +21,7 @@ const KINDS: Record<string, string> = {
   failed: "bad",
   unreachable: "bad",
   idle: "calm",
+  asleep: "calm",
   stopped: "calm",
   retired: "calm",
   created: "calm",
