@@ -106,8 +106,11 @@ class ModelThread:
         """
         if not self._has_stepped or not isinstance(self._model, Resting):
             return
-        while not self._news.is_set() and self._model.rest():
-            pass
+        try:
+            while not self._news.is_set() and self._model.rest():
+                pass
+        except Exception:
+            log.exception("faster steps could not be prepared")
 
     def _take_in(self) -> None:
         while self._inbox:

@@ -170,5 +170,7 @@ def test_over_http(server: Server, tmp_path: Path) -> None:
         with ThreadPoolExecutor(len(texts)) as pool:
             answers = list(pool.map(ask, texts))
     assert near(answers, [known(text)[0] for text in texts])
-    cached = [path.read_text() for path in (server.runs_in / "cache").glob("batch-*.json")]
+    paths = (server.runs_in / "cache").glob("batch-*.json")
+    # A test of damaged measurements leaves a folder there.
+    cached = [path.read_text() for path in paths if path.is_file()]
     assert any('"packed"' in content for content in cached)

@@ -9,6 +9,7 @@ from stoker.runtime.interface import ModelLocator
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.devices import Device, ProcessBytes
 from stoker.runtime.local.runtime import LocalRuntime
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.specification import DeploymentSpec
 
 
@@ -64,10 +65,13 @@ def with_sleep(
     Replicas compute on the CPU and hold the claimed bytes of the device.
     """
     DeviceSizing.measure = _as_claimed
+    ReplicaHandle.is_on_cpu = False  # type: ignore[assignment]
     table = Table([device(0, 1200 * MIB)])
     return LocalRuntime(settings, folders, unfunded, table, StoppedProcesses())
 
 
-def _as_claimed(sizing: DeviceSizing, spec: DeploymentSpec, _held: int) -> tuple[int, bool]:
+def _as_claimed(
+    sizing: DeviceSizing, spec: DeploymentSpec, _held: int, _context: int | None = None
+) -> tuple[int, bool]:
     wanted = sizing.wanted(spec)
     return (wanted.size if wanted else 0), False

@@ -168,7 +168,7 @@ class LanguageModel(Protocol):
 
 @runtime_checkable
 class Resting(Protocol):
-    """`LanguageModel` that can prepare faster steps while no sequence runs."""
+    """Model or runner that can prepare faster steps while no sequence runs."""
 
     def rest(self) -> bool:
         """Works for a fraction of a second. Returns True if more can be prepared."""

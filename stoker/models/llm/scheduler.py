@@ -117,7 +117,9 @@ class Scheduler:
         return self.running > 0
 
     def rest(self) -> bool:
-        return self._runner.rest()
+        # Runners of other packages may lack it.
+        prepare: Callable[[], bool] | None = getattr(self._runner, "rest", None)
+        return prepare is not None and prepare()
 
     def adopt(self, runner: Runner) -> None:
         """Switches to another runner of the same model. Started sequences finish on the old one."""
@@ -225,7 +227,8 @@ class Scheduler:
 
     @property
     def _step_tokens(self) -> int:
-        return self._runner.step_tokens or STEP_TOKENS
+        # Runners of other packages may lack it.
+        return getattr(self._runner, "step_tokens", None) or STEP_TOKENS
 
     def _chunks(self) -> list[tuple[Running, Chunk]]:
         """Returns the chunks to compute: drawing sequences first, then prompts in the turns of

@@ -1,6 +1,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
+from pydantic import AfterValidator
 
 from stoker.base.errors import (
     CapacityError,
@@ -35,6 +36,15 @@ from stoker.store.db import NO_CONTROL
 from stoker.store.tables.deployments import Desired
 from stoker.tenancy.keys.auth import AccountId, KeyedRoute
 from stoker.tenancy.usage.funding import funded
+
+
+def _of_deployment(status: Status | None) -> Status | None:
+    """Raises `ValueError` for a status that only workers have."""
+    if status is Status.ASLEEP:
+        valid = ", ".join(other for other in Status if other is not Status.ASLEEP)
+        raise ValueError(f"a deployment is never asleep, only its workers are. Valid: {valid}")
+    return status
+
 
 router = APIRouter(prefix="/v1/deployments", tags=["Deployments"], route_class=KeyedRoute)
 
@@ -80,7 +90,9 @@ async def list_deployments(
         ),
     ] = None,
     status: Annotated[
-        Status | None, Query(description="Only deployments with this status.")
+        Status | None,
+        AfterValidator(_of_deployment),
+        Query(description="Only deployments with this status. `asleep` is a worker's."),
     ] = None,
 ) -> ListResponse[Deployment]:
     """List the account's deployments."""

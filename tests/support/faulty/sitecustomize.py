@@ -73,8 +73,16 @@ def _language_models(module: Any) -> None:
 
 
 def _torch(module: Any) -> None:
-    forward = module.TorchRunner.forward
-    module.TorchRunner.forward = lambda self, chunks: _faulty(
+    _fault_passes(module.TorchRunner)
+
+
+def _paged(module: Any) -> None:
+    _fault_passes(module.PagedRunner)
+
+
+def _fault_passes(runner: Any) -> None:
+    forward = runner.forward
+    runner.forward = lambda self, chunks: _faulty(
         "torch", lambda: forward(self, chunks), lambda logits: logits.flip(-1)
     )
 
@@ -111,6 +119,7 @@ def _gpus(module: Any) -> None:
 _CHANGES = {
     "stoker.models.llm.engines.openvino": _language_models,
     "stoker.models.llm.engines.torch": _torch,
+    "stoker.models.llm.engines.paged.runner": _paged,
     "stoker.models.engines.openvino": _encoders,
     "stoker.replica.trial": _trial,
     "stoker.replica.cuda_guard": _guard,
