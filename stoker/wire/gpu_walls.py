@@ -6,7 +6,7 @@ from stoker.sandbox.openings import Opening, left_out
 
 
 class GpuWalls(msgspec.Struct, frozen=True, kw_only=True):
-    """Result for one machine."""
+    """Result of the test on a machine."""
 
     problem: str = ""
     """Problem of CUDA behind all walls. Empty if it starts there."""

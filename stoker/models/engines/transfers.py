@@ -112,7 +112,7 @@ class CudaStream:
         self._copies = self._copies or torch.cuda.Stream(self._device)
         with torch.cuda.stream(self._copies):
             yield
-        # Concerns only what is launched from now on.
+        # Later passes wait for the copies. A running pass does not.
         torch.cuda.current_stream(self._device).wait_stream(self._copies)
 
     def staged(self, value: torch.Tensor) -> torch.Tensor:
