@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import os
-import shutil
-import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,8 @@ from typing import Any
 from stoker.base.config import Settings
 from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener
+from stoker.runtime.local.automatic_engine import AutomaticEngine
+from stoker.runtime.local.compiled_code import CompiledCode
 from stoker.runtime.local.conversions.conversions import Conversions
 from stoker.runtime.local.conversions.preparations import Preparations
 from stoker.runtime.local.forking import ForkingLauncher
@@ -22,7 +22,7 @@ from stoker.runtime.local.memory.device_weights import read_weights
 from stoker.runtime.local.memory.devices import Devices, DriverDevices
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator
-from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
+from stoker.runtime.local.memory.replica_table import ReplicaTable
 from stoker.runtime.local.memory.sizing import Sizing
 from stoker.runtime.local.processes.checkpoints import Checkpoints, DriverCheckpoints
 from stoker.runtime.local.processes.cores import Cores
@@ -30,9 +30,11 @@ from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import host_id, processor_name
-from stoker.runtime.local.processes.memory_watchdog import FOLDERS_S, LOOK_S, MemoryWatchdog
+from stoker.runtime.local.processes.memory_watchdog import MemoryWatchdog
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
+from stoker.runtime.local.starter import ReplicaStarter
+from stoker.runtime.local.supervision import Supervision
 from stoker.runtime.machine_memory import budget_bytes, machine_bytes
 from stoker.runtime.metering import Meter
 from stoker.runtime.observed import (
@@ -40,7 +42,6 @@ from stoker.runtime.observed import (
     MachineStats,
     NodeStats,
     Reason,
-    Status,
     WaitingForMemory,
 )
 from stoker.runtime.pool.deployment_pool import DeploymentPool
@@ -51,10 +52,6 @@ from stoker.wire.generation_request import Generation
 from stoker.wire.host_messages import Preload
 
 log = logging.getLogger(__name__)
-
-TICK_S = 0.5
-FINDINGS_S = 10.0
-"""Seconds between two attempts to write measurements after a failed write."""
 
 
 class LocalRuntime:
@@ -96,7 +93,6 @@ class LocalRuntime:
             device_share=settings.gpu_memory_share,
         )
         self._findings = findings = Measurements(data_dir / "cache")
-        self._findings_written_at = 0.0
         largest = max((book.total for book in self._memory.devices), default=0)
         self._device_sizing = device_sizing = DeviceSizing(settings, findings, largest)
         self._sizing = Sizing(self._memory, device_sizing, self._meter, self._listeners)
@@ -136,9 +132,27 @@ class LocalRuntime:
             sizing=self._sizing,
         )
         self._checkpoints = checkpoints or DriverCheckpoints()
-        self._launcher = ForkingLauncher(
+        self._compiled = CompiledCode(data_dir)
+        engines = AutomaticEngine(settings, has_devices=bool(self._memory.devices))
+        starter = ReplicaStarter(
             settings,
             folders=folders,
+            pools=self._pools,
+            memory=self._memory,
+            cells=self._cells,
+            processes=self._processes,
+            conversions=self._conversions,
+            compiled=self._compiled,
+            findings=findings,
+            device_sizing=device_sizing,
+            engines=engines,
+            gpu_sandbox=self._gpu_sandbox,
+            device_watch=self._device_watch,
+            logs=self._logs,
+            threads=threads,
+            cores=cores,
+        )
+        self._launcher = ForkingLauncher(
             unfunded=unfunded,
             pools=self._pools,
             memory=self._memory,
@@ -147,16 +161,26 @@ class LocalRuntime:
             conversions=self._conversions,
             findings=findings,
             device_sizing=device_sizing,
-            gpu_sandbox=self._gpu_sandbox,
-            device_watch=self._device_watch,
+            engines=engines,
+            starter=starter,
             logs=self._logs,
             checkpoints=self._checkpoints,
-            threads=threads,
-            cores=cores,
         )
         self._residents.can_sleep = self._launcher.can_sleep
-        self._guard = MemoryWatchdog(self._host, self._residents, self._memory)
-        self._cores = Cores(self._residents, self._host.pid, cores=cores)
+        self._supervision = Supervision(
+            pools=self._pools,
+            residents=self._residents,
+            memory=self._memory,
+            sizing=self._sizing,
+            findings=findings,
+            conversions=self._conversions,
+            cores=Cores(self._residents, self._host.pid, cores=cores),
+            host=self._host,
+            processes=self._processes,
+            watchdog=MemoryWatchdog(self._host, self._residents, self._memory),
+            cells=self._cells,
+            logs=self._logs,
+        )
         self._machine = MachineStats(
             host=host_id(),
             cores=cores,
@@ -165,16 +189,14 @@ class LocalRuntime:
             budget_bytes=self._memory.main.total,
         )
         self._background: set[asyncio.Task[None]] = set()
-        self._cutting: asyncio.Task[None] | None = None
 
     async def start(self, listeners: Sequence[RuntimeListener]) -> None:
         self._listeners.add(*listeners)
         self._cells.open()
         if self._preloads:
             self._host.start()
-        self._spawn(self._supervise())
-        self._spawn(self._watch_memory())
-        self._spawn(self._watch_folders())
+        for work in self._supervision.loops():
+            self._spawn(work)
         if self._memory.devices:
             self._spawn(self._device_watch.run(self._reserve_again))
             if self._sleeps:
@@ -236,7 +258,7 @@ class LocalRuntime:
                 self._conversions.forget(source)
                 self._preparations.forget(source)
                 self._launcher.forget(source)
-        await self._remove_compiled(spec_id)
+        await self._compiled.remove(spec_id)
         if all(other.spec.deployment != deployment_id for other in self._pools):
             self._meter.forget(deployment_id)
             self._logs.remove(deployment_id)
@@ -245,9 +267,7 @@ class LocalRuntime:
         logs = await asyncio.to_thread(self._logs.deployments)
         for deployment_id in logs - {pool.spec.deployment for pool in self._pools}:
             self._logs.remove(deployment_id)
-        compiled = await asyncio.to_thread(self._launcher.compiled)
-        for spec_id in compiled - {pool.spec.id for pool in self._pools}:
-            await self._remove_compiled(spec_id)
+        await self._compiled.remove_others({pool.spec.id for pool in self._pools})
 
     # --- calls ---
 
@@ -331,65 +351,10 @@ class LocalRuntime:
 
     # --- supervision ---
 
-    async def _supervise(self) -> None:
-        while True:
-            for step in (
-                self._pools.tick,
-                self._look_at_residents,
-                self._conversions.kill_hung,
-                self._cores.look,
-                self._host.look,
-                self._processes.look_for_kills,
-                self._memory.settle,
-                self._cut_logs,
-                self._write_findings,
-            ):
-                _attempt(step)
-            await asyncio.sleep(TICK_S)
-
-    async def _watch_memory(self) -> None:
-        while True:
-            _attempt(self._guard.look)
-            await asyncio.sleep(LOOK_S)
-
-    def _look_at_residents(self) -> None:
-        for resident in self._conversions.in_turn(self._residents.values()):
-            self._offer(resident)
-            self._sizing.measure(resident)
-
-    def _write_findings(self) -> None:
-        now = time.monotonic()
-        if now - self._findings_written_at > FINDINGS_S:
-            self._findings_written_at = now
-            self._findings.write_unwritten()
-
-    async def _watch_folders(self) -> None:
-        while True:
-            try:
-                await self._guard.look_at_folders(self._cells.folder)
-            except Exception:
-                log.exception("replicas' folders could not be checked; retrying")
-            await asyncio.sleep(FOLDERS_S)
-
     def _reserve_again(self) -> None:
         """Reserves memory on other devices after some have disappeared."""
         for pool in self._pools:
             self._sizing.reserve(pool.spec, running=pool.running)
-
-    def _offer(self, resident: Resident) -> None:
-        replica, spec, pool = resident.replica, resident.spec, resident.pool
-        if replica.status is not Status.READY or not spec.runs_like(pool.spec):
-            return
-        self._conversions.offer(replica, spec, resident.model_dir, resident.conversion)
-        if problem := self._conversions.problem(spec, resident.conversion):
-            pool.fail_engine(problem)
-
-    def _cut_logs(self) -> None:
-        """Cuts the long log files of all running replicas and of the host."""
-        deployments = {resident.spec.deployment for resident in self._residents.values()}
-        long = self._logs.long(deployments)
-        if long and (self._cutting is None or self._cutting.done()):
-            self._cutting = self._spawn(self._logs.cut_all(long))
 
     async def _weigh(self, spec: DeploymentSpec, folder: Path) -> None:
         """Reads the size of a model's weights, if it may run on a GPU."""
@@ -429,19 +394,7 @@ class LocalRuntime:
         self._processes.exited(process_id, status)
         self._conversions.exited(process_id, status)
 
-    async def _remove_compiled(self, spec_id: str) -> None:
-        compiled = self._launcher.compiled_folder(spec_id)
-        await asyncio.to_thread(shutil.rmtree, compiled, ignore_errors=True)
-
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         self._background.add(task := asyncio.create_task(work))
         task.add_done_callback(self._background.discard)
         return task
-
-
-def _attempt(step: Callable[[], object]) -> None:
-    """Runs a step of the supervision, which must continue even if the step fails."""
-    try:
-        step()
-    except Exception:
-        log.exception("replica supervision step failed; retrying")

@@ -151,7 +151,7 @@ class TestTold:
             spec = replace(MODEL, device=requested)
             launcher = runtime._launcher
             assert launcher._device_sizing.wanted(spec) is None
-            assert launcher._device(spec, "rep_1") == (requested, None), "as ever"
+            assert launcher._starter.device(spec, "rep_1") == (requested, None), "as ever"
         assert runtime.machine().devices == []
 
     async def test_an_engine_that_is_spread_sees_several(
@@ -352,7 +352,7 @@ class TestAutomaticEngine:
 
     async def test_names_the_command_if_vllm_is_not_installed(self, tmp_path: Path):
         world = World(tmp_path)
-        world.runtime._launcher._settings.vllm_python = None
+        world.runtime._launcher._engines._settings.vllm_python = None
         await world.launch(self.AUTO)
         (notice,) = world.told[-1].notices
         assert world.told[-1].engine == "auto"
