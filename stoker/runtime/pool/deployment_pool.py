@@ -20,7 +20,7 @@ from stoker.runtime.pool.state import State
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.generation_request import Generation
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Batches
+from stoker.wire.passes import Batches
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,8 @@ from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
-from stoker.wire.protocol import VERDICT, Execution, Precision, WeightFormat
+from stoker.wire.conversions import VERDICT, WeightFormat
+from stoker.wire.protocol import Execution, Precision
 
 _LIBRARIES = ("openvino", "torch", "transformers")
 _FORMAT = 3
