@@ -32,7 +32,8 @@ from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.observed import DeviceClaim
-from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
+from stoker.runtime.pool.callbacks import ReplicaCallbacks
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import SleepError
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec
@@ -222,7 +223,7 @@ class ForkingLauncher:
         execution = self._conversions.chosen(spec, conversion)
         execution = execution if _begins_converted(spec, folder) and not is_chosen else None
         if execution:
-            replica.begin_with(execution)
+            replica.conversion.begin_with(execution)
         self._processes.fork(
             Resident(replica, pool, spec, folder, conversion, engine=started.engine),
             ReplicaSpec(
