@@ -18,7 +18,8 @@ from bench.client import Connection
 from bench.common import Report, progress
 from bench.server import Server, running
 from stoker.models.tasks.registry import GENERATING
-from stoker.wire.protocol import VERDICT, Execution
+from stoker.wire.conversions import VERDICT
+from stoker.wire.protocol import Execution
 
 DRIVEN_S = 30
 """Seconds of work after which a model that is not being converted will not be converted."""

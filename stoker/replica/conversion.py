@@ -34,7 +34,7 @@ from stoker.models.stages.base import Sample
 from stoker.models.stages.stateful import NotExportableError
 from stoker.models.tasks.registry import GENERATING, STAGES
 from stoker.replica import walls
-from stoker.wire.protocol import Conversion
+from stoker.wire.conversions import Conversion
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stoker.wire.protocol import Batches
+from stoker.wire.passes import Batches
 
 
 class Pulse:

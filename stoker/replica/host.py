@@ -29,6 +29,7 @@ from stoker.replica import allocator, fresh, walls
 from stoker.replica import main as replica
 from stoker.replica.shared_lock import SharedLock, UnsupportedError
 from stoker.sandbox import places, priority
+from stoker.wire.conversions import Conversion, ConversionTrial
 from stoker.wire.host_messages import (
     Convert,
     Exited,
@@ -44,7 +45,7 @@ from stoker.wire.host_messages import (
     Signal,
     Try,
 )
-from stoker.wire.protocol import Conversion, ConversionTrial, ReplicaSpec
+from stoker.wire.protocol import ReplicaSpec
 
 if TYPE_CHECKING:
     from stoker.replica.cuda_guard import CudaGuard

@@ -26,15 +26,8 @@ from stoker.replica.sequences import Sequences
 from stoker.wire.flight import FlightRecord
 from stoker.wire.generation_request import TOOLS_FIELD
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import (
-    ChosenPrecision,
-    Execution,
-    Generate,
-    RecordedPasses,
-    RequestFailure,
-    Send,
-    Sharing,
-)
+from stoker.wire.passes import RecordedPasses
+from stoker.wire.protocol import ChosenPrecision, Execution, Generate, RequestFailure, Send, Sharing
 
 
 class LanguageWorker:

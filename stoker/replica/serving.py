@@ -10,14 +10,8 @@ from stoker.replica.counters import Counters
 from stoker.replica.passes import Passes
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import (
-    ChosenPrecision,
-    Execution,
-    RecordedPasses,
-    ReplicaSpec,
-    Send,
-    Sharing,
-)
+from stoker.wire.passes import RecordedPasses
+from stoker.wire.protocol import ChosenPrecision, Execution, ReplicaSpec, Send, Sharing
 
 if TYPE_CHECKING:
     from stoker.models.adapters.applying import Adapters

@@ -40,7 +40,8 @@ from stoker.models.stages.stateful import NotExportableError
 from stoker.models.tasks.registry import GENERATING, STAGES
 from stoker.replica import walls
 from stoker.replica.conversion import NICENESS
-from stoker.wire.protocol import ConversionTrial, Precision, TrialVerdict, sign_of
+from stoker.wire.conversions import ConversionTrial, TrialVerdict, sign_of
+from stoker.wire.protocol import Precision
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from stoker.sandbox import Standing, Walls, confine, gpu_places, places
 from stoker.sandbox.written import most_written
-from stoker.wire.protocol import Cell, Conversion, ConversionTrial, ReplicaSpec
+from stoker.wire.conversions import Conversion, ConversionTrial
+from stoker.wire.protocol import Cell, ReplicaSpec
 
 
 def around_replica(spec: ReplicaSpec) -> Standing:

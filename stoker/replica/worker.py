@@ -40,15 +40,8 @@ from stoker.replica.replies import Replies
 from stoker.replica.task_request import RequestState
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import (
-    ChosenPrecision,
-    Execution,
-    RecordedPasses,
-    RequestFailure,
-    Send,
-    Sharing,
-    Work,
-)
+from stoker.wire.passes import RecordedPasses
+from stoker.wire.protocol import ChosenPrecision, Execution, RequestFailure, Send, Sharing, Work
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from stoker.wire.protocol import Batches
+from stoker.wire.passes import Batches
 
 
 class Status(StrEnum):

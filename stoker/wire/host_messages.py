@@ -4,7 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from stoker.wire.protocol import Conversion, ConversionTrial, ReplicaSpec
+from stoker.wire.conversions import Conversion, ConversionTrial
+from stoker.wire.protocol import ReplicaSpec
 
 
 class Fork(msgspec.Struct, frozen=True, tag="fork"):

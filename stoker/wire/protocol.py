@@ -4,7 +4,6 @@ A message is one frame with the msgpack head, followed by raw frames if the head
 replica's side imports only the standard library, msgspec, pydantic and its engine.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Literal
@@ -16,17 +15,14 @@ from stoker.sandbox.openings import Opening
 from stoker.wire.generation_request import Generation
 from stoker.wire.notices import Notice
 from stoker.wire.packing import Packing
+from stoker.wire.passes import Batches, RecordedPasses
 
-WeightFormat = Literal["int8", "int4"]
 Speculation = Literal["prompt_lookup", "off"]
 """Method of guessing the next tokens, for language models that we schedule."""
 Precision = Literal["f32", "bf16", "i8"]
 """Precision in which OpenVINO computes, by its names. Parts that `i8` does not cover stay in
 float32.
 """
-VERDICT = "verdict.json"
-"""File in a conversion's folder that is written last. Without it, the conversion did not end."""
-
 BYTECODE = "bytecode"
 """Subfolder for bytecode in the cache of an engine with a separate environment. The environment may
 not be written to.
@@ -155,66 +151,6 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum bytes for adapters that are kept loaded."""
     openings: list[Opening] = []
     """Exceptions from the walls that the GPU's driver needs. Ignored without a GPU."""
-
-
-class Conversion(msgspec.Struct, frozen=True, kw_only=True):
-    """Conversion of a model for OpenVINO, in a separate process."""
-
-    id: str
-    pipeline: str
-    model_dir: str
-    folder: str
-    """Destination of the converted model."""
-    log_path: str
-    threads: int
-    limits: MediaLimits
-    cell: Cell
-    weight_format: WeightFormat | None = None
-    """Format to which the weights are rounded."""
-    in_int8: bool = False
-    """If True, weights and activations are rounded to eight bits."""
-
-
-class ConversionTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """Trial of a converted model as it would serve, in a process that may crash."""
-
-    id: str
-    pipeline: str
-    model_dir: str
-    execution: Execution
-    verdict_path: str
-    """Destination of the `TrialVerdict`. A file that shows progress is next to it (see
-    `sign_of`).
-    """
-    log_path: str
-    threads: int
-    limits: MediaLimits
-    cell: Cell
-
-
-class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a trial."""
-
-    passed: bool
-    reason: str = ""
-    """Reason why the trial failed, as a sentence for the deployment's owner."""
-    difference: float | None = None
-    """Largest difference from the reference, as a share of the reference's largest output."""
-    cosine: float | None = None
-    """Smallest cosine between an answer and the reference's, for a rounded model."""
-    labels: float | None = None
-    """Share of clear labels that stayed on top, for a rounded model."""
-    speedup: float | None = None
-    """Speedup over torch: the geometric mean for one sample and for a batch. None means not
-    measured.
-    """
-
-
-def sign_of(verdict_path: str) -> str:
-    """Returns the path of the file that a trial touches after each step, once the model is
-    compiled.
-    """
-    return f"{verdict_path}.running"
 
 
 # --- gateway → replica ---
@@ -350,46 +286,6 @@ class RequestFailure(msgspec.Struct, frozen=True, tag="failure"):
     """
     message: str
     param: str | None
-
-
-BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Largest batch size of each bucket that counts forward passes. An additional bucket counts larger
-batches.
-"""
-
-
-class Batches(msgspec.Struct):
-    """Forward passes so far, by the number of samples or sequences that shared them."""
-
-    passes: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BATCH_SIZES) + 1))
-    samples: int = 0
-    """Number of samples of all passes together."""
-    drafted: int = 0
-    """Guessed tokens of language models that these passes computed."""
-    accepted: int = 0
-    """Number of guessed tokens that were accepted."""
-
-    def count(self, size: int) -> None:
-        self.passes[bisect_left(BATCH_SIZES, size)] += 1
-        self.samples += size
-
-    def __add__(self, other: "Batches") -> "Batches":
-        passes = [count + two for count, two in zip(self.passes, other.passes, strict=True)]
-        return Batches(
-            passes,
-            self.samples + other.samples,
-            self.drafted + other.drafted,
-            self.accepted + other.accepted,
-        )
-
-
-class RecordedPasses(msgspec.Struct, frozen=True):
-    """CUDA graphs of a model."""
-
-    count: int | None = None
-    """None if passes are not recorded on the model's device."""
-    problem: str = ""
-    """Reason that no more passes are recorded. Empty if they are."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):

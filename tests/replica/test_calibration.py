@@ -8,7 +8,7 @@ from stoker.models.stages.base import Stages
 from stoker.models.tasks.registry import STAGES
 from stoker.replica import calibration
 from stoker.replica.calibration import MOST_DEVICE_TOKENS, PROBE_TOKENS, SIZES, Calibration
-from stoker.wire.protocol import RecordedPasses
+from stoker.wire.passes import RecordedPasses
 from tests.support.models import tiny_bert
 
 

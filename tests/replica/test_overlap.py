@@ -24,12 +24,12 @@ from stoker.replica.overlap import StagingPace
 from stoker.replica.worker import TaskWorker
 from stoker.wire import flight
 from stoker.wire.flight import FlightRecord
+from stoker.wire.passes import RecordedPasses
 from stoker.wire.protocol import (
     Adopted,
     Cancelled,
     Execution,
     FromReplica,
-    RecordedPasses,
     RequestFailure,
     RequestResult,
     Work,

@@ -7,14 +7,8 @@ import msgspec
 from stoker.base.media_limits import MediaLimits
 from stoker.models.engines.openvino import ConversionVerdict
 from stoker.replica import conversion, trial
-from stoker.wire.protocol import (
-    Cell,
-    Conversion,
-    ConversionTrial,
-    Execution,
-    Precision,
-    TrialVerdict,
-)
+from stoker.wire.conversions import Conversion, ConversionTrial, TrialVerdict
+from stoker.wire.protocol import Cell, Execution, Precision
 
 NOWHERE = Cell("", None, "")
 """Cell of work that stays in this process."""

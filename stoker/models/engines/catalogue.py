@@ -28,7 +28,8 @@ from stoker.models.engines.record import (
     OwnPython,
 )
 from stoker.models.stages.kinds import LANGUAGE, ModelKind
-from stoker.wire.protocol import Speculation, WeightFormat
+from stoker.wire.conversions import WeightFormat
+from stoker.wire.protocol import Speculation
 
 
 class OpenVinoOptions(Strict):

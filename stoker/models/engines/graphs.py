@@ -20,7 +20,7 @@ from stoker.models.engines.sharing import HALF_TOLERANCE, TOLERANCE
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.engines.transfers import Outputs
 from stoker.models.stages.kinds import ModelKind
-from stoker.wire.protocol import RecordedPasses
+from stoker.wire.passes import RecordedPasses
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
-from stoker.wire.protocol import Execution, RecordedPasses
+from stoker.wire.passes import RecordedPasses
+from stoker.wire.protocol import Execution
 
 Progress = Callable[[float, str], None]
 """Called while loading with a fraction from 0 to 1 and the name of the step."""

@@ -20,7 +20,8 @@ from stoker.models.engines.probing import tensors
 from stoker.models.engines.record import INT8
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages.base import Sample, Stages, Steps
-from stoker.wire.protocol import VERDICT, Execution
+from stoker.wire.conversions import VERDICT
+from stoker.wire.protocol import Execution
 
 if TYPE_CHECKING:
     from openvino import CompiledModel

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.models.engines.precision import saturates_in_int8
-from stoker.wire.protocol import WeightFormat
+from stoker.wire.conversions import WeightFormat
 
 _GROUP = 128
 """Size of a group of four-bit numbers that share a scale. Smaller if a row is not divisible by

@@ -23,7 +23,8 @@ from stoker.models.engines.stateless import make_stateless
 from stoker.models.engines.transfers import Outputs, Pending, stream_of
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
-from stoker.wire.protocol import ChosenPrecision, Execution, RecordedPasses, ReplicaSpec
+from stoker.wire.passes import RecordedPasses
+from stoker.wire.protocol import ChosenPrecision, Execution, ReplicaSpec
 
 log = logging.getLogger(__name__)
 

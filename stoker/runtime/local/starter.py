@@ -29,7 +29,8 @@ from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
-from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
+from stoker.runtime.pool.callbacks import ReplicaCallbacks
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.notices import Notice

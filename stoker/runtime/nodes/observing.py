@@ -16,7 +16,7 @@ from stoker.runtime.observed import (
     Status,
 )
 from stoker.runtime.specification import DeploymentSpec
-from stoker.wire.protocol import Batches
+from stoker.wire.passes import Batches
 
 _BEST_FIRST = (
     Status.READY,

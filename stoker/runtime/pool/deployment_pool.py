@@ -20,7 +20,7 @@ from stoker.runtime.pool.state import State
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.generation_request import Generation
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import Batches
+from stoker.wire.passes import Batches
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +235,11 @@ class DeploymentPool:
 
         Returns True if it did.
         """
-        if replica.execution is None or replica.has_proved_its_execution or replica.was_preparing:
+        if (
+            replica.conversion.execution is None
+            or replica.conversion.has_proved_itself
+            or replica.was_preparing
+        ):
             return False
         event = f"ended by {how}"
         if replica.kill_cause.reason is Reason.MEMORY_EXCEEDED:
@@ -243,7 +247,7 @@ class DeploymentPool:
         elif replica.kill_cause.reason:
             event = "hung and was ended"
         reason = f"A replica {event} soon after it began to use OpenVINO."
-        message = self._launcher.quarantine(replica.execution, reason)
+        message = self._launcher.quarantine(replica.conversion.execution, reason)
         self._state.add_event(Reason.ENGINE_SET_ASIDE, message)
         return True
 

@@ -6,20 +6,19 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, Protocol
-
-import msgspec
 
 from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.interface import Call, LoadError, OnProgress
 from stoker.runtime.observed import Status
 from stoker.runtime.pool.answers import CallStats, ReplicaAnswer
+from stoker.runtime.pool.callbacks import ReplicaCallbacks
+from stoker.runtime.pool.conversion_state import ConversionState, is_proved
 from stoker.runtime.pool.lifecycle import Lifecycle
 from stoker.runtime.pool.pending_calls import PendingCalls
 from stoker.runtime.pool.transport import Channel
 from stoker.runtime.pool.vitals import Vitals
-from stoker.runtime.pool.work_messages import message_of
+from stoker.runtime.pool.work_messages import head_of, message_of
 from stoker.wire.generation_request import Generation
 from stoker.wire.notices import PRECISION, Notice, bounded, cut
 from stoker.wire.protocol import (
@@ -30,7 +29,6 @@ from stoker.wire.protocol import (
     Cancelled,
     ChosenPrecision,
     Execution,
-    FromReplica,
     Heartbeat,
     Loaded,
     LoadFailed,
@@ -40,7 +38,6 @@ from stoker.wire.protocol import (
     Progress,
     RequestFailure,
     RequestResult,
-    Sharing,
     Shutdown,
     ToReplica,
     pack,
@@ -48,16 +45,9 @@ from stoker.wire.protocol import (
 
 log = logging.getLogger(__name__)
 
-_MOST_HEAD_BYTES = 4 << 20
-"""Maximum bytes of a message without its content. Decoding it blocks the event loop."""
-_decode = msgspec.msgpack.Decoder(FromReplica).decode
-
 _MOST_DEVICE_CHARS = 32
 KEEP_ALIVE_S = 10.0
 """Seconds between keep-alives in a stream without other parts."""
-
-PROVED_S, PROVED_ANSWERS = 60.0, 16
-"""Seconds or answers after which a replica's end is not attributed to its start."""
 
 
 class FlightReader(Protocol):
@@ -73,19 +63,6 @@ class FlightReader(Protocol):
     def remove(self) -> None:
         """Removes the record if it exists."""
         ...
-
-
-@dataclass(frozen=True)
-class ReplicaCallbacks:
-    """Receivers of what a replica reports about its model."""
-
-    on_calibrated: Callable[[str, int], None] = lambda _engine, _budget: None
-    on_sharing: Callable[[Sharing], None] = lambda _sharing: None
-    on_precision: Callable[[ChosenPrecision], None] = lambda _precision: None
-    on_precision_changed: Callable[[ChosenPrecision, Sequence[Notice]], None] = (
-        lambda _precision, _notices: None
-    )
-    on_load_failed: Callable[[LoadError], None] = lambda _problem: None
 
 
 class ReplicaHandle(Lifecycle):
@@ -108,6 +85,7 @@ class ReplicaHandle(Lifecycle):
         self.vitals: Final = Vitals(clock)
         self._callbacks = callbacks or ReplicaCallbacks()
         self._calls = PendingCalls(clock)
+        self.conversion: Final = ConversionState(clock, lambda: self.answered)
         self._last_used = clock()
         self._stop_deadline = math.inf
         self._grace_s: float | None = None
@@ -116,13 +94,6 @@ class ReplicaHandle(Lifecycle):
         self._notices: Sequence[Notice] = ()
         self._device = ""
         self._device_problem = ""
-        self._convertible = False
-        self._execution: Execution | None = None
-        self._is_adopting = False
-        """True while the replica has not reported the outcome of the adoption."""
-        self._execution_since = 0.0
-        self._answered_before = 0
-        """Number of answers before the replica started to use the execution."""
         self._loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loaded.add_done_callback(self._load_ended)
         self._idle = asyncio.Event()
@@ -311,50 +282,19 @@ class ReplicaHandle(Lifecycle):
                 if self._grace_s is not None:
                     self._send_shutdown(self._grace_s)
 
-    # --- execution ---
-
-    @property
-    def convertible(self) -> bool:
-        """True if the replica can switch to a converted model."""
-        return self._convertible
-
-    @property
-    def execution(self) -> Execution | None:
-        """OpenVINO execution that the replica uses or is about to use. None for other engines."""
-        return self._execution
-
-    def forbid_conversion(self) -> None:
-        """Records that no execution will be offered to the replica any more."""
-        self._convertible = False
-
     def adopt(self, execution: Execution) -> None:
         """Makes the replica switch to the converted model. Tried once: if it fails, the replica
         stays as it is.
         """
-        self.forbid_conversion()
-        self._execution, self._is_adopting = execution, True
+        self.conversion.offered(execution)
         self._send(Adopt(execution))
-
-    def begin_with(self, execution: Execution) -> None:
-        """Records that the replica uses this execution from now on."""
-        self._execution, self._is_adopting = execution, False
-        self._execution_since, self._answered_before = self._clock(), self.answered
 
     # --- health ---
 
     @property
-    def has_proved_its_execution(self) -> bool:
-        """True if the replica has used its execution so long that a problem now has another
-        cause.
-        """
-        answers = self.answered - self._answered_before
-        is_proved = _is_proved(self._clock() - self._execution_since, answers)
-        return is_proved and not self._is_adopting
-
-    @property
     def has_proved_itself(self) -> bool:
         """True if the replica was ready so long that its end is not caused by its start."""
-        return _is_proved(self._clock() - self._ready_at, self.answered)
+        return is_proved(self._clock() - self._ready_at, self.answered)
 
     @property
     def was_preparing(self) -> bool:
@@ -375,7 +315,7 @@ class ReplicaHandle(Lifecycle):
     # --- messages ---
 
     def _receive(self, frames: list[bytes]) -> None:
-        message = _head_of(frames)
+        message = head_of(frames)
         self.vitals.message_received()
         match message:
             case Parts():
@@ -407,7 +347,7 @@ class ReplicaHandle(Lifecycle):
                     )
                 )
             case Adopted():
-                self._adopted(message)
+                self.conversion.adopted(is_taken=message.is_taken)
             case Calibrated():
                 self._callbacks.on_calibrated(message.engine, message.batch_budget)
             case PrecisionChanged():
@@ -415,7 +355,7 @@ class ReplicaHandle(Lifecycle):
 
     def _load(self, loaded: Loaded) -> None:
         self._progress = 1.0
-        self._convertible = loaded.convertible
+        self.conversion.loaded(is_possible=loaded.convertible)
         self._notices = bounded(loaded.notices)
         self._device = cut(loaded.device, _MOST_DEVICE_CHARS)
         self._device_problem = cut(loaded.device_problem) or self._device_problem
@@ -443,28 +383,11 @@ class ReplicaHandle(Lifecycle):
         if isinstance(problem, LoadError):
             self._callbacks.on_load_failed(problem)
 
-    def _adopted(self, adopted: Adopted) -> None:
-        if adopted.is_taken and self._execution:
-            self.begin_with(self._execution)
-        else:
-            self._execution, self._is_adopting = None, False
-
     def _send(self, message: ToReplica) -> None:
         self.channel.send(pack(message))
-
-
-def _is_proved(seconds: float, answers: int) -> bool:
-    return answers >= PROVED_ANSWERS or (answers > 0 and seconds >= PROVED_S)
 
 
 def _bounded(precision: ChosenPrecision) -> ChosenPrecision:
     """Returns the choice with a message within the limits of notices."""
     (notice,) = bounded([Notice(PRECISION, precision.message)])
     return ChosenPrecision(precision.dtype, notice.message)
-
-
-def _head_of(frames: list[bytes]) -> FromReplica:
-    """Decodes the head of a message. Raises `ValueError` if it is too large."""
-    if len(frames[0]) > _MOST_HEAD_BYTES:
-        raise ValueError(f"a replica's message has a head of {len(frames[0])} bytes")
-    return _decode(frames[0])

@@ -142,10 +142,10 @@ class Starts:
         """Quarantines the execution of a failed load and returns an error with a fallback to
         torch.
         """
-        if replica.execution is None or problem.out_of_memory or problem.has_fallback:
+        if replica.conversion.execution is None or problem.out_of_memory or problem.has_fallback:
             return problem
         reason = f"It could not be loaded: {problem}"
-        message = self._launcher.quarantine(replica.execution, reason)
+        message = self._launcher.quarantine(replica.conversion.execution, reason)
         self._state.add_event(Reason.ENGINE_SET_ASIDE, message)
         return LoadError(str(problem), has_fallback=True)
 

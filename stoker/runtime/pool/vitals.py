@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stoker.wire.protocol import Batches, Heartbeat, RecordedPasses
+from stoker.wire.passes import Batches, RecordedPasses
+from stoker.wire.protocol import Heartbeat
 
 
 @dataclass(eq=False)

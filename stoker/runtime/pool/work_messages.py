@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from stoker.base.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
 from stoker.runtime.interface import Call
 from stoker.wire.generation_request import Generation
-from stoker.wire.protocol import Generate, RequestFailure, ToReplica, Work
+from stoker.wire.protocol import FromReplica, Generate, RequestFailure, ToReplica, Work
 
 _ERRORS: Mapping[str, type[StokerError]] = {
     "invalid_request": InvalidRequestError,
@@ -14,6 +16,9 @@ _ERRORS: Mapping[str, type[StokerError]] = {
     "template_failed": InvalidRequestError,
     "inference_failed": InferenceError,
 }
+_MOST_HEAD_BYTES = 4 << 20
+"""Maximum bytes of a message without its content. Decoding it blocks the event loop."""
+_decode = msgspec.msgpack.Decoder(FromReplica).decode
 
 
 def message_of(identifier: int, call: Call | Generation, key: str = "") -> ToReplica:
@@ -42,3 +47,10 @@ def error_of(failure: RequestFailure) -> StokerError:
     """
     code = failure.code if failure.code in _ERRORS else InferenceError.code
     return _ERRORS[code](failure.message, code=code, param=failure.param)
+
+
+def head_of(frames: list[bytes]) -> FromReplica:
+    """Decodes the head of a message. Raises `ValueError` if it is too large."""
+    if len(frames[0]) > _MOST_HEAD_BYTES:
+        raise ValueError(f"a replica's message has a head of {len(frames[0])} bytes")
+    return _decode(frames[0])

@@ -20,7 +20,7 @@ import stoker
 from stoker.runtime.observed import Status
 from stoker.server.telemetry.histogram import Buckets, buckets
 from stoker.server.telemetry.tally import Answers, MetricsRow
-from stoker.wire.protocol import BATCH_SIZES
+from stoker.wire.passes import BATCH_SIZES
 
 MODEL = ("account", "model")
 """Labels of a model. Two accounts may use the same model name."""

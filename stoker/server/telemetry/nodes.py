@@ -15,7 +15,7 @@ from stoker.runtime.specification import DeploymentSpec
 from stoker.server.telemetry import families
 from stoker.server.telemetry.recorder import collected_from, of_process
 from stoker.server.telemetry.tally import DeploymentTally, MetricsRow, counts
-from stoker.wire.protocol import Batches
+from stoker.wire.passes import Batches
 
 NODE = ("node", "id")
 """Labels of a node. Node names need not be unique."""

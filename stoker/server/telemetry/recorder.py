@@ -19,7 +19,7 @@ from stoker.runtime.observed import Reason, Status
 from stoker.runtime.specification import DeploymentSpec
 from stoker.server.telemetry import families
 from stoker.server.telemetry.tally import Answers, DeploymentTally, MetricsRow, counts
-from stoker.wire.protocol import Batches
+from stoker.wire.passes import Batches
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
-from stoker.wire.protocol import VERDICT, Conversion, ConversionTrial, Loaded, WeightFormat
+from stoker.wire.conversions import VERDICT, Conversion, ConversionTrial, WeightFormat
+from stoker.wire.protocol import Loaded
 from tests.runtime.pool.world import SPEC, Clock, Flight, Wire
 
 RESTS = "import time; print(flush=True); time.sleep(600)"

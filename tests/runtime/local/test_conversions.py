@@ -18,7 +18,7 @@ from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
-from stoker.wire.protocol import VERDICT, TrialVerdict
+from stoker.wire.conversions import VERDICT, TrialVerdict
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, HEADROOM
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.runtime import LocalRuntime
-from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
+from stoker.runtime.pool.callbacks import ReplicaCallbacks
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.wire.protocol import LoadFailed, ReplicaSpec
 from tests.runtime.pool.world import SPEC, Flight, Wire, answer_unknown, settle

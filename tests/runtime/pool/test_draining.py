@@ -9,7 +9,8 @@ from stoker.base.errors import CapacityError
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.specification import Readiness
-from stoker.wire.protocol import Batches, Heartbeat
+from stoker.wire.passes import Batches
+from stoker.wire.protocol import Heartbeat
 from tests.runtime.pool.world import LIMITS, SHUTDOWN, Wire, World, settle
 
 

@@ -85,7 +85,7 @@ class TestLoading:
     async def test_it_is_loaded(self, replica: ReplicaHandle, wire: Wire) -> None:
         wire.receive(Loaded(1.0, convertible=True))
         await replica.wait_loaded()
-        assert replica.convertible
+        assert replica.conversion.is_possible
         assert replica.progress == 1
 
     async def test_it_cannot_be_loaded(self, replica: ReplicaHandle, wire: Wire) -> None:
@@ -116,10 +116,10 @@ class TestConversions:
     async def test_is_offered_once(self, replica: ReplicaHandle, wire: Wire) -> None:
         wire.receive(Loaded(1.0, convertible=True))
         replica.adopt(EXECUTION)
-        assert replica.execution is EXECUTION
-        assert not replica.convertible
+        assert replica.conversion.execution is EXECUTION
+        assert not replica.conversion.is_possible
 
     async def test_is_forbidden(self, replica: ReplicaHandle, wire: Wire) -> None:
         wire.receive(Loaded(1.0, convertible=True))
-        replica.forbid_conversion()
-        assert not replica.convertible
+        replica.conversion.forbid()
+        assert not replica.conversion.is_possible

@@ -7,8 +7,9 @@ import pytest
 
 from stoker.base.errors import CapacityError, ModelLoadingError
 from stoker.runtime.observed import Reason, Status
+from stoker.runtime.pool.conversion_state import PROVED_ANSWERS, PROVED_S
 from stoker.runtime.pool.deployment_pool import EARLY_END_S
-from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, ReplicaHandle
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.wire.protocol import Adopted, LoadFailed
 from tests.runtime.pool.world import EXECUTION, LIMITS, World, answer_unknown, settle
 
@@ -22,7 +23,7 @@ class TestConverted:
         replica = await world.loaded()
         world.answer(replica)
         await call
-        replica.begin_with(EXECUTION)
+        replica.conversion.begin_with(EXECUTION)
         answer_unknown(replica, answers)
         if kill_reason:
             replica.record_kill(kill_reason)
@@ -93,7 +94,7 @@ class TestConverted:
     async def test_is_not_to_blame_for_an_input_that_is_decoded(self, world: World) -> None:
         call = world.call()
         replica = await world.loaded()
-        replica.begin_with(EXECUTION)
+        replica.conversion.begin_with(EXECUTION)
         replica.flight.preparing.update(replica.pending)
         world.clock.now += EARLY_END_S
         world.pool.exited(replica, -11)
@@ -105,7 +106,7 @@ class TestConverted:
         call = world.call()
         await settle()
         (first,) = world.launcher.launched
-        first.begin_with(EXECUTION)
+        first.conversion.begin_with(EXECUTION)
         world.pool.exited(first, -8)
         await settle()
         assert len(world.launcher.quarantined) == 1
@@ -120,7 +121,7 @@ class TestConverted:
         call = world.call()
         await settle()
         (first,) = world.launcher.launched
-        first.begin_with(EXECUTION)
+        first.conversion.begin_with(EXECUTION)
         wire: Any = first.channel
         wire.receive(LoadFailed("RuntimeError: no such file."))
         await settle()
@@ -136,7 +137,7 @@ class TestConverted:
         call = world.call()
         await settle()
         (first,) = world.launcher.launched
-        first.begin_with(EXECUTION)
+        first.conversion.begin_with(EXECUTION)
         with pytest.raises(ModelLoadingError, match="not loaded in"):
             await call
         assert world.launcher.killed == [first.id]

@@ -11,7 +11,8 @@ from stoker.base.errors import CapacityError, ModelLoadingError
 from stoker.runtime.listening import Listeners
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.backoff import INITIAL_S, MAX_EARLY_ENDS
-from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, ReplicaCallbacks
+from stoker.runtime.pool.callbacks import ReplicaCallbacks
+from stoker.runtime.pool.conversion_state import PROVED_ANSWERS, PROVED_S
 from stoker.runtime.pool.routing import CLAIM_KEPT_S
 from stoker.runtime.specification import Readiness
 from stoker.wire.protocol import Loaded, Sharing

@@ -11,8 +11,9 @@ from stoker.base.errors import CapacityError
 from stoker.runtime.interface import Call, LoadError
 from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.observed import DeviceClaim, Reason, Status
+from stoker.runtime.pool.callbacks import ReplicaCallbacks
 from stoker.runtime.pool.deployment_pool import DeploymentPool
-from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Limits, SleepError
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import (

@@ -24,7 +24,7 @@ from stoker.models.llm.engines.ir import IR, Facts
 from stoker.models.llm.engines.positions import long_borders, longest
 from stoker.models.llm.probes import Probes
 from stoker.models.stages.stateful import NotExportableError, cache_of, make_stateful, parts_of
-from stoker.wire.protocol import WeightFormat
+from stoker.wire.conversions import WeightFormat
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,8 @@ from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
-from stoker.wire.protocol import Cell, Conversion, ConversionTrial, Execution, WeightFormat, sign_of
+from stoker.wire.conversions import Conversion, ConversionTrial, WeightFormat, sign_of
+from stoker.wire.protocol import Cell, Execution
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,8 @@ from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec
-from stoker.wire.protocol import VERDICT, Execution, Precision, WeightFormat
+from stoker.wire.conversions import VERDICT, WeightFormat
+from stoker.wire.protocol import Execution, Precision
 
 _LIBRARIES = ("openvino", "torch", "transformers")
 _FORMAT = 3
@@ -163,7 +164,7 @@ class Conversions:
 
         `folder` is the result of `place` when the replica was started.
         """
-        if not replica.convertible or not may_convert(spec.engine):
+        if not replica.conversion.is_possible or not may_convert(spec.engine):
             return
         if not self._jobs.is_busy and not (folder / VERDICT).exists():
             is_used = replica.vitals.busy_s >= self.after_s
@@ -173,22 +174,22 @@ class Conversions:
                 )
         if not _exportable(folder):
             if self._why_not_converted(folder):
-                replica.forbid_conversion()
+                replica.conversion.forbid()
             return
         for execution in self._executions(spec, folder):
             if self._why_not(execution):
                 continue
             verdict = self._trials.verdict(execution)
             if verdict is None and self._jobs.given_up(self._trials.path(execution)) is not None:
-                replica.forbid_conversion()
+                replica.conversion.forbid()
             elif verdict is None:
                 self._jobs.try_out(spec, model_dir, execution)
             elif self._is_worth_it(spec, verdict.speedup):
                 replica.adopt(execution)
             else:
-                replica.forbid_conversion()
+                replica.conversion.forbid()
             return
-        replica.forbid_conversion()
+        replica.conversion.forbid()
 
     def quarantine(self, execution: Execution, reason: str) -> str:
         """Excludes the execution for later replicas. Returns a message that says so."""

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from stoker.runtime.local.processes.machine import processor
-from stoker.wire.protocol import Execution, Precision, TrialVerdict
+from stoker.wire.conversions import TrialVerdict
+from stoker.wire.protocol import Execution, Precision
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from stoker.wire.conversions import Conversion, ConversionTrial
 from stoker.wire.host_messages import (
     Convert,
     Exited,
@@ -27,7 +28,7 @@ from stoker.wire.host_messages import (
     Signal,
     Try,
 )
-from stoker.wire.protocol import Conversion, ConversionTrial, ReplicaSpec
+from stoker.wire.protocol import ReplicaSpec
 
 log = logging.getLogger(__name__)
 

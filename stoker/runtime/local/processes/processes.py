@@ -12,8 +12,9 @@ from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.machine import KernelKills
 from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.metering import Meter
+from stoker.runtime.pool.callbacks import ReplicaCallbacks
 from stoker.runtime.pool.deployment_pool import DeploymentPool
-from stoker.runtime.pool.handle import ReplicaCallbacks, ReplicaHandle
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.transport import Channel
 from stoker.wire import flight
 from stoker.wire.protocol import ReplicaSpec

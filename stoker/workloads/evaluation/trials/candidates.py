@@ -16,7 +16,7 @@ from stoker.models.tasks.registry import engines as serving
 from stoker.registry.deployments import engines
 from stoker.runtime.observed import MachineStats
 from stoker.store.tables.deployments import Deployment
-from stoker.wire.protocol import WeightFormat
+from stoker.wire.conversions import WeightFormat
 
 REFERENCE = "float32"
 """Dtype with the answers that the other candidates are compared with."""
