@@ -17,7 +17,7 @@ from stoker.runtime.graphics import graphics_of, needs_device
 from stoker.runtime.interface import LoadError, ModelLocator
 from stoker.runtime.local.automatic_engine import AutomaticEngine
 from stoker.runtime.local.conversions.conversions import Conversions
-from stoker.runtime.local.memory.budget import Need
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.device_watch import DeviceWatch
 from stoker.runtime.local.memory.device_weights import read_weights
