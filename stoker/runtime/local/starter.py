@@ -16,7 +16,7 @@ from stoker.runtime.interface import LoadError, ModelLocator
 from stoker.runtime.local.automatic_engine import AutomaticEngine
 from stoker.runtime.local.compiled_code import CompiledCode
 from stoker.runtime.local.conversions.conversions import Conversions
-from stoker.runtime.local.memory.budget import Need
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.device_watch import DeviceWatch
 from stoker.runtime.local.memory.device_weights import read_weights
@@ -123,7 +123,7 @@ class ReplicaStarter:
         execution = self._conversions.chosen(spec, conversion)
         execution = execution if _begins_converted(spec, folder) and not is_chosen else None
         if execution:
-            replica.begin_with(execution)
+            replica.conversion.begin_with(execution)
         self._processes.fork(
             Resident(replica, pool, spec, folder, conversion, engine=started.engine),
             ReplicaSpec(

@@ -16,7 +16,7 @@ from stoker.runtime.local.conversions import conversion_jobs
 from stoker.runtime.local.conversions.conversion_jobs import ConversionJobs
 from stoker.runtime.local.conversions.conversions import Conversions
 from stoker.runtime.local.conversions.trials import TrialVerdicts
-from stoker.runtime.local.memory.budget import Need
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.processes.sandboxes import Sandboxes

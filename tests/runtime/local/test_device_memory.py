@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.base.errors import CapacityError
-from stoker.runtime.local.memory.budget import Budget, Need
+from stoker.runtime.local.memory.budget import Budget
 from stoker.runtime.local.memory.candidates import EvictionCandidate
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.devices import Device, DeviceNeed
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.waiting import PATIENCE_S

@@ -13,7 +13,7 @@ from stoker.base.config import MIB, Settings
 from stoker.base.errors import CapacityError
 from stoker.models.engines import catalogue
 from stoker.runtime.interface import LoadError
-from stoker.runtime.local.memory.budget import Need
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, HEADROOM
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.runtime import LocalRuntime

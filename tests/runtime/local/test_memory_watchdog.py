@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stoker.base.config import MIB
-from stoker.runtime.local.memory.budget import Need
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.processes import machine, memory_watchdog
 from stoker.runtime.local.processes.memory_watchdog import (
     ALWAYS_BYTES,

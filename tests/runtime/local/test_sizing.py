@@ -8,7 +8,7 @@ import pytest
 
 from stoker.base.config import MIB, Settings
 from stoker.runtime.listening import RuntimeListener
-from stoker.runtime.local.memory.budget import Need
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.memory.sizing import HEADROOM
 from stoker.runtime.local.runtime import LocalRuntime

@@ -15,8 +15,8 @@ from stoker.base.ids import Prefix, new_id
 from stoker.base.media_limits import MediaLimits
 from stoker.runtime.amounts import in_words
 from stoker.runtime.local.conversions.trials import TrialVerdicts
-from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.candidates import EvictionCandidate
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.machine import computed, own_bytes

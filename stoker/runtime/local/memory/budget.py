@@ -6,11 +6,11 @@ A budget knows the free space, the reservations of `hot` deployments and the evi
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
 from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
+from stoker.runtime.local.memory.claims import Claims, Need
 from stoker.runtime.local.memory.devices import Device
 
 LENT_IDLE_S = 30.0
@@ -19,25 +19,7 @@ memory.
 """
 
 
-@dataclass(frozen=True)
-class Need:
-    """Bytes that one replica needs of a budget."""
-
-    deployment_id: str
-    size: int
-    """Size in bytes."""
-    account: str = ""
-
-
-@dataclass(eq=False)
-class _Claim:
-    deployment_id: str
-    size: int
-    account: str
-    is_ending: bool = False
-
-
-class Budget:
+class Budget(Claims):
     def __init__(
         self,
         name: str,
@@ -55,6 +37,7 @@ class Budget:
             hot_share: the fraction that one account may keep `hot` next to others.
             device: owner of the memory. None means the machine.
         """
+        super().__init__()
         self.name = name
         self.total = total
         self.device = device
@@ -64,28 +47,19 @@ class Budget:
         """Bytes of the device held by processes that are not replicas of this server. The total is
         smaller by them.
         """
-        self._hot_share = int(total * hot_share)
+        self._hot_fraction = hot_share
         self._candidates = candidates
         self._clock = clock
-        self._claims: dict[str, _Claim] = {}
         self._reserved: dict[str, int] = {}
         self._owners: dict[str, str] = {}
         """Maps each deployment with reserved memory to its account."""
 
-    # --- claims ---
+    @property
+    def _hot_share(self) -> int:
+        """Bytes that one account may keep `hot` next to others."""
+        return int(self.total * self._hot_fraction)
 
-    def enter(self, replica_id: str, need: Need) -> None:
-        self._claims[replica_id] = _Claim(need.deployment_id, need.size, need.account)
-
-    def resize(self, replica_id: str, size: int) -> bool:
-        """Sets the measured size of a replica. Returns True if it has a claim here and the size
-        changed.
-        """
-        claim = self._claims.get(replica_id)
-        if claim is None or claim.size == size:
-            return False
-        claim.size = size
-        return True
+    # --- capacity ---
 
     def grow(self, replica_id: str, size: int, spare: int) -> bool:
         """Adds to a replica's claim if that leaves `spare` bytes free. Returns True if it did."""
@@ -94,46 +68,6 @@ class Budget:
             return False
         claim.size += size
         return True
-
-    def ending(self, replica_id: str) -> None:
-        """Marks a replica that is about to end: its memory will be free."""
-        if claim := self._claims.get(replica_id):
-            claim.is_ending = True
-
-    def strike(self, replica_id: str) -> bool:
-        """Removes a replica's claim. Returns True if it existed."""
-        return self._claims.pop(replica_id, None) is not None
-
-    def sizes(self) -> dict[str, int]:
-        """Maps each replica with a claim to its bytes."""
-        return {replica_id: claim.size for replica_id, claim in self._claims.items()}
-
-    def has(self, replica_id: str) -> bool:
-        return replica_id in self._claims
-
-    def size(self, replica_id: str) -> int:
-        """Returns the bytes that a replica has claimed. 0 means no claim."""
-        claim = self._claims.get(replica_id)
-        return claim.size if claim else 0
-
-    @property
-    def held(self) -> int:
-        return sum(claim.size for claim in self._claims.values())
-
-    @property
-    def leaving(self) -> int:
-        """Bytes held by replicas that are about to end."""
-        return sum(claim.size for claim in self._claims.values() if claim.is_ending)
-
-    def by_account(self, *, with_ending: bool = False) -> dict[str, int]:
-        """Returns the bytes that each account holds."""
-        held_by_account: dict[str, int] = {}
-        for claim in self._claims.values():
-            if with_ending or not claim.is_ending:
-                held_by_account[claim.account] = held_by_account.get(claim.account, 0) + claim.size
-        return held_by_account
-
-    # --- capacity ---
 
     def room(self, deployment_id: str, account: str = "") -> int:
         """Returns the bytes that a deployment could claim now without an eviction. May be
@@ -393,20 +327,11 @@ class Budget:
                 reserved[account] = reserved.get(account, 0) + size
         return reserved
 
-    def _held_by(self, deployment_id: str) -> int:
-        return sum(
-            claim.size for claim in self._claims.values() if claim.deployment_id == deployment_id
-        )
-
     def _kept_from(self, deployment_id: str, account: str) -> int:
         """Returns the bytes held by others and reserved for them. Reservations of other accounts
         count up to their share.
         """
-        held_by_deployment: dict[str, int] = {}
-        for claim in self._claims.values():
-            held_by_deployment[claim.deployment_id] = (
-                held_by_deployment.get(claim.deployment_id, 0) + claim.size
-            )
+        held_by_deployment = self._by_deployment()
         held_by_deployment.pop(deployment_id, None)
         loaded: dict[str, int] = {}
         free: dict[str, int] = {}

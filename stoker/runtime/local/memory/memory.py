@@ -22,9 +22,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from stoker.base.errors import CapacityError
-from stoker.runtime.local.memory.budget import Budget, Need
+from stoker.runtime.local.memory.budget import Budget
 from stoker.runtime.local.memory.budgets import Budgets
 from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.devices import Device, DeviceNeed
 from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 from stoker.runtime.observed import DeviceStats

@@ -6,7 +6,7 @@ from stoker.base.config import MIB
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
 from stoker.runtime.listening import RuntimeListener
-from stoker.runtime.local.memory.budget import Need
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import Resident

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from stoker.runtime.local.memory.budget import Budget, Need
+from stoker.runtime.local.memory.budget import Budget
+from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.devices import DeviceNeed
 
 PATIENCE_S = 3.0
