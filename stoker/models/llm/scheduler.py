@@ -8,21 +8,20 @@ again later; its drawn tokens are kept.
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stoker.base.fairness import RoundRobin
 from stoker.models.engines.shortage import free_unused, is_out_of_memory
 from stoker.models.llm.draws import Draws
 from stoker.models.llm.errors import DrawError, FormError
+from stoker.models.llm.guesses import guessed, may_guess
 from stoker.models.llm.interface import Finish, Logprob, Output, Submission
 from stoker.models.llm.lookup import Lookup
 from stoker.models.llm.runner import Chunk, Runner
 from stoker.models.llm.running import Running
 from stoker.models.llm.sampling import Drawn, draw_after, rows_of
-from stoker.models.llm.speculation import MOST_SEQUENCES, Speculation
+from stoker.models.llm.speculation import Speculation
+from stoker.models.llm.waiting import WaitingSequences
 
 if TYPE_CHECKING:
     import torch
@@ -66,10 +65,9 @@ class Scheduler:
         self._max_running = max_running
         self._affordable = max_running
         """Number of sequences that the free memory sufficed for. Reset once none is left."""
-        self._waiting: deque[Running] = deque()
+        self._waiting = WaitingSequences()
         self._active: list[Running] = []
         """Admitted sequences in the order of admission."""
-        self._order = RoundRobin()
         self._speculation = speculation
         self._clock = clock
 
@@ -143,14 +141,9 @@ class Scheduler:
         sequence = Running(submission, draws, ends, list(submission.prompt), self._runner)
         if self._speculation:
             sequence.lookup = Lookup(sequence.tokens, len(submission.prompt), ends)
-        sequence.turn = self._order.turn_of(submission.key)
         if not self.running:
             self._affordable = self._max_running
-        # Inserted before sequences of other keys with a later turn.
-        place = len(self._waiting)
-        while place and self._waiting[place - 1].turn > sequence.turn:
-            place -= 1
-        self._waiting.insert(place, sequence)
+        self._waiting.add(sequence)
 
     def cancel(self, identifier: int) -> None:
         for sequence in self._active:
@@ -158,16 +151,16 @@ class Scheduler:
                 self._active.remove(sequence)
                 sequence.runner.release(identifier)
                 return
-        self._waiting = deque(sequence for sequence in self._waiting if sequence.id != identifier)
+        self._waiting.remove(identifier)
 
     def step(self) -> list[Output]:
         self._admit()
         chunks = self._chunks()
         speculation = self._speculation
-        if speculation and not self._may_guess(chunks):
+        if speculation and not may_guess(self._runner, chunks):
             speculation = None
         if speculation:
-            chunks = self._guessed(speculation, chunks)
+            chunks = guessed(speculation, chunks, self._step_tokens)
         started = self._clock()
         outputs: list[Output] = []
         for runner in {id(sequence.runner): sequence.runner for sequence, _ in chunks}.values():
@@ -194,7 +187,7 @@ class Scheduler:
         """Admits waiting sequences in turn while the cache has room."""
         postponed: list[Running] = []
         while self._waiting and len(self._active) < self._affordable:
-            sequence = self._waiting.popleft()
+            sequence = self._waiting.next()
             if sequence.submission.after is not None and self._computing(sequence.submission.after):
                 # The sequence waits until the other one has computed their prompt. Later sequences
                 # do not wait for that.
@@ -208,17 +201,18 @@ class Scheduler:
                 sequence.id, sequence.tokens, media, fresh=sequence.scored, **added
             )
             if computed is None:
-                self._waiting.appendleft(sequence)
+                self._waiting.put_back(sequence)
                 break
             sequence.computed = computed
             if not sequence.begun:
                 sequence.begun, sequence.cached = True, computed
             self._active.append(sequence)
-        self._waiting.extendleft(reversed(postponed))
+        for sequence in reversed(postponed):
+            self._waiting.put_back(sequence)
 
     def _computing(self, identifier: int) -> bool:
         """Returns True if a sequence waits or its prompt is still being computed."""
-        return any(sequence.id == identifier for sequence in self._waiting) or any(
+        return identifier in self._waiting or any(
             sequence.id == identifier and sequence.computed < len(sequence.submission.prompt)
             for sequence in self._active
         )
@@ -247,7 +241,7 @@ class Scheduler:
             if sequence.scored:
                 scored -= size
             if len(sequence.tokens) - sequence.computed > 1:
-                self._order.current = max(self._order.current, sequence.turn)
+                self._waiting.had_turn(sequence)
             pairs.append((sequence, sequence.chunk(sequence.computed + size)))
             budget -= size
         return [pair for pair in pairs if pair[0] in self._active]
@@ -270,44 +264,7 @@ class Scheduler:
         self._active.remove(one)
         one.runner.release(one.id)
         one.computed, one.draft = 0, ()
-        self._waiting.appendleft(one)
-
-    def _may_guess(self, pairs: list[tuple[Running, Chunk]]) -> bool:
-        """Returns True if all chunks draw. A pass with prompts has enough work."""
-        if not self._runner.can_retract or not 0 < len(pairs) <= MOST_SEQUENCES:
-            return False
-        return all(
-            len(chunk.tokens) == 1
-            and chunk.start > 0
-            and chunk.sampled
-            and not chunk.scored
-            and sequence.runner is self._runner
-            for sequence, chunk in pairs
-        )
-
-    def _guessed(
-        self, speculation: Speculation, pairs: list[tuple[Running, Chunk]]
-    ) -> list[tuple[Running, Chunk]]:
-        """Returns the chunks with as many guesses as are expected to pay. Guesses never preempt
-        another sequence.
-        """
-        guesses = {sequence.id: sequence.guess() for sequence, _ in pairs}
-        chances = {
-            sequence.id: sequence.chances(len(guesses[sequence.id])) for sequence, _ in pairs
-        }
-        counts = speculation.chosen(chances, len(pairs), self._step_tokens - len(pairs))
-        if not counts:
-            return pairs
-        extended: list[tuple[Running, Chunk]] = []
-        for sequence, chunk in pairs:
-            draft = guesses[sequence.id][: counts[sequence.id]]
-            if draft and sequence.runner.reserve(sequence.id, chunk.certain + len(draft)):
-                sequence.draft = draft
-                tokens = [*chunk.tokens, *draft]
-                chunk = replace(chunk, tokens=tokens, draft=len(draft))  # noqa: PLW2901
-                speculation.drafted += len(draft)
-            extended.append((sequence, chunk))
-        return extended
+        self._waiting.put_back(one)
 
     def _prefill_images(self, runner: Runner, pair: tuple[Running, Chunk]) -> list[Output]:
         """Computes a prompt with its images. They come from the client, so a failure affects only
