@@ -76,15 +76,12 @@ $(FUZZ)/.installed: Makefile
 bench: install-dev
 	$(BIN)/python -m bench $(BENCH)
 
-# Stoker on an NVIDIA GPU beside bare loops, in seven minutes and without a network: docs/gpu.md.
-# STOKER_GPU_PYTHON names another interpreter with torch for CUDA. BENCH passes arguments:
+# Compares Stoker on an NVIDIA GPU with bare loops, in seven minutes and without a network:
+# docs/gpu.md. STOKER_GPU_PYTHON names another interpreter with torch for CUDA. BENCH passes arguments:
 # make bench-gpu BENCH="--rows demo,chat --out result".
-bench-gpu:
-	@if [ -n "$$STOKER_GPU_PYTHON" ]; then \
-	  exec "$$STOKER_GPU_PYTHON" -m bench.gpu $(BENCH); \
-	else \
-	  $(MAKE) --no-print-directory install && exec $(BIN)/python -m bench.gpu $(BENCH); \
-	fi
+GPU_PYTHON := $(or $(STOKER_GPU_PYTHON),$(BIN)/python)
+bench-gpu: $(if $(STOKER_GPU_PYTHON),,install)
+	"$(GPU_PYTHON)" -m bench.gpu $(BENCH)
 
 # What the benchmarks compare with, an environment each: some minutes and 8 GB for all of them, or
 # those that PEERS names. What is there already is left as it is.

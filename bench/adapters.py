@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import load, wrk
+from bench.chat_models import llama_135m
 from bench.chats import Chats
 from bench.common import Plan, Report, at_least, clients_of, scratch
 from bench.contenders import at_work
-from bench.models import SEED, bert_base, llama_135m
-from bench.samples import texts
+from bench.models import bert_base
+from bench.samples import SEED, texts
 from bench.service import Service, serving
 from stoker.models.adapters import lora
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import dtypes
+from bench.chat_models import llama_135m
 from bench.chats import (
     ANSWER_TOKENS,
     PIPELINE,
@@ -30,7 +31,6 @@ from bench.common import (
 from bench.genai import SIDE as LOOP
 from bench.genai import genai
 from bench.machine import has_bfloat16
-from bench.models import llama_135m
 from bench.peers import servers
 from bench.peers.environments import NotMadeError
 from bench.peers.servers import TRANSFORMERS_SERVE, VLLM, PeerServer

@@ -1,8 +1,8 @@
 """Chats with equal beginnings: the benefit of the prefix cache."""
 
+from bench.chat_models import llama_135m
 from bench.chats import ANSWER_TOKENS, Chats, ours, settled
 from bench.common import Plan, Report, at_least, scratch
-from bench.models import llama_135m
 from bench.service import serving
 
 CLIENTS, EACH = 16, 1

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from bench import streams
+from bench.chat_models import chat_tokenizer, llama_135m
 from bench.chats import ANSWER_TOKENS, PATH, UNGUESSED, Chats, ours, settled
 from bench.common import Plan, Report, at_least, clients_of, scratch
-from bench.models import chat_tokenizer, llama_135m
 from bench.service import serving
 
 WORDS, START = 120, 20

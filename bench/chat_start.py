@@ -1,8 +1,8 @@
 """Cold start of a chat: from the request to the first token of a model that is not loaded."""
 
+from bench.chat_models import llama_135m
 from bench.chats import PIPELINE, Chats, ours
 from bench.common import Plan, Report, at_most, scratch
-from bench.models import llama_135m
 from bench.service import serving
 
 AIM_S = 1.5

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from bench import streams
-from bench.models import SEED, chat_tokenizer
-from bench.samples import chat_words
+from bench.chat_models import chat_tokenizer
+from bench.samples import SEED, chat_words
 from bench.service import Service
 from bench.streams import Load
 from stoker.wire.protocol import Execution

@@ -3,10 +3,12 @@
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
+
+from bench.http_messages import encode_request, split_head
 
 TIMEOUT_S = 120
 KEPT_S = 2.0
@@ -28,13 +30,9 @@ class Connection:
         address = urlsplit(base_url)
         self._address = (address.hostname, address.port)
         self._path = path
-        headers = [
-            "HTTP/1.1",
-            f"host: {address.netloc}",
-            "content-type: application/json",
-            *([f"authorization: Bearer {key}"] if key else []),
-        ]
-        self._headers = "\r\n".join(headers)
+        self._headers = {"host": address.netloc, "content-type": "application/json"}
+        if key:
+            self._headers["authorization"] = f"Bearer {key}"
         self._socket = self._connected()
 
     def post(self, body: bytes, path: str = "") -> bytes:
@@ -112,30 +110,23 @@ class Connection:
         self._socket = self._connected()
 
     def _send(self, method: str, path: str, body: bytes = b"", accept: str = "*/*") -> None:
-        head = f"{method} {path} {self._headers}\r\naccept: {accept}\r\n"
-        self._socket.sendall(
-            b"%b" % head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
-        )
+        headers = {**self._headers, "accept": accept}
+        self._socket.sendall(encode_request(method, path, headers, body))
 
-    def _head(self) -> tuple[dict[str, str], bytes]:
+    def _head(self) -> tuple[Mapping[str, str], bytes]:
         """Returns the headers of a successful response, and the data received after them. Raises
         `HttpError` for other responses.
         """
         data = b""
-        while b"\r\n\r\n" not in data:
+        while (parts := split_head(data)) is None:
             data += self._received()
-        head, _, rest = data.partition(b"\r\n\r\n")
-        status, *lines = head.decode("latin-1").split("\r\n")
-        headers = {
-            name.lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in lines)
-        }
-        if not status.split(" ")[1].startswith("2"):
-            answer = self._whole(headers, rest).decode(errors="replace")
-            raise HttpError(f"{status}: {answer[:300]}")
-        return headers, rest
+        head, rest = parts
+        if not head.code.startswith("2"):
+            answer = self._whole(head.headers, rest).decode(errors="replace")
+            raise HttpError(f"{head.status}: {answer[:300]}")
+        return head.headers, rest
 
-    def _whole(self, headers: dict[str, str], body: bytes) -> bytes:
+    def _whole(self, headers: Mapping[str, str], body: bytes) -> bytes:
         if headers.get("transfer-encoding") == "chunked":
             return b"".join(self._chunks(body))
         length = int(headers["content-length"])

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import dtypes, launching
+from bench.chat_models import llama_135m
 from bench.common import Plan, Report, at_most, percentile, scratch
-from bench.models import bert_base, clip_base, llama_135m, minilm
+from bench.models import bert_base, clip_base, minilm
 from bench.peers import environments
 from bench.peers.environments import NotMadeError
 from bench.peers.servers import OFFLINE

@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 
 from bench import dtypes
+from bench.chat_models import small_llamas
 from bench.client import Connection, HttpError
 from bench.common import Plan, Report, at_least, at_most, percentile, progress, scratch
-from bench.models import small_llamas
 from bench.peers.environments import NotMadeError
 from bench.peers.servers import TRANSFORMERS_SERVE, Running, started, transformers_serve_any
 from bench.processes import awake, tree

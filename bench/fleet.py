@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import launching
+from bench.chat_models import small_llamas
 from bench.chats import UNGUESSED, Chats, ours
 from bench.client import Connection
 from bench.common import Plan, Report, at_least, at_most, percentile, scratch
-from bench.models import small_llamas, tiny_tagger
+from bench.models import tiny_tagger
 from bench.processes import own_cpu_seconds
 from bench.samples import texts
 from bench.server import IMPORTED, START_S, Server

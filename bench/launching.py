@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import ROOT, Report
-from bench.processes import end
+from bench.processes import child
 
 _KEPT = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "LD_LIBRARY_PATH"}
 """Variables of every login, and the folder of driver libraries."""
@@ -86,23 +86,18 @@ def started(
     log.
     """
     told(report, side, command, given)
-    with log_path.open("ab") as log:
-        process = subprocess.Popen(
+    with (
+        log_path.open("ab") as log,
+        child(
             command,
             cwd=log_path.parent,
             env=environment(given),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # A separate session for each side, because the kernel may distribute processor time by
-            # session.
-            start_new_session=True,
-        )
-    try:
+        ) as process,
+    ):
         yield process
-    finally:
-        end(process.pid)
-        process.wait()
 
 
 def _shown(part: str | Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import launching
 from bench.common import ROOT, Report
-from bench.processes import awake, end, suspend
+from bench.processes import awake, child, suspend
 
 
 class Loop:
@@ -67,8 +67,9 @@ def looping(
     given = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", **given}
     launching.told(report, side, command, given)
     log_path = place / f"{side.replace(' ', '-')}.log"
-    with log_path.open("ab") as log:
-        process = subprocess.Popen(
+    with (
+        log_path.open("ab") as log,
+        child(
             command,
             cwd=place,
             env=launching.environment(given),
@@ -76,12 +77,6 @@ def looping(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            # A separate session for each side, because the kernel may distribute processor time by
-            # session.
-            start_new_session=True,
-        )
-    try:
+        ) as process,
+    ):
         yield Loop(side, process, log_path, is_suspended=is_suspended)
-    finally:
-        end(process.pid)
-        process.communicate()

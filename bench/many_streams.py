@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from bench.chat_models import small_llamas
 from bench.chats import Chats, ours, settled
 from bench.common import Plan, Report, percentile, progress, scratch
-from bench.models import small_llamas
 from bench.service import Service, serving
 
 STREAMS, QUICK_STREAMS = 1000, 50

@@ -1,10 +1,12 @@
-"""Inspects, suspends, resumes and ends processes of peers by their ids."""
+"""Starts, inspects, suspends, resumes and ends processes."""
 
 import contextlib
 import socket
+import subprocess
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -75,6 +77,20 @@ def end(pid: int) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(processes, timeout=10)
+
+
+@contextlib.contextmanager
+def child(command: Sequence[str | Path], **options: Any) -> Generator["subprocess.Popen[Any]"]:
+    """Starts a process, and kills it with all its children at the end of the block.
+
+    It has a separate session, because the kernel may distribute processor time by session.
+    """
+    process: subprocess.Popen[Any] = subprocess.Popen(command, start_new_session=True, **options)
+    try:
+        yield process
+    finally:
+        end(process.pid)
+        process.wait()
 
 
 def free_port() -> int:

@@ -15,9 +15,10 @@ from bench import dtypes
 from bench.client import Connection
 from bench.common import Plan, Report, at_least, clients_of, cores, progress, scratch
 from bench.loops import Loop, looping
-from bench.models import SEED, WHISPER_TOKENS, whisper_tiny
+from bench.models import WHISPER_TOKENS, whisper_tiny
 from bench.peers import environments
 from bench.peers.environments import NotMadeError
+from bench.samples import SEED
 from bench.service import Service, serving
 
 PIPELINE = "automatic-speech-recognition"

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import launching, load, wrk
+from bench.chat_models import llama_135m
 from bench.chats import ANSWER_TOKENS, PATH, PIPELINE, UNGUESSED, Chats
 from bench.common import Plan, Report, clients_of, progress, scratch
 from bench.contenders import at_work
-from bench.models import bert_base, llama_135m, minilm
+from bench.models import bert_base, minilm
 from bench.samples import texts
 from bench.server import IMPORTED
 from bench.service import Service, serving

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -183,6 +184,14 @@ class TestCard:
 def test_tiny_sizes_hide_the_gpu() -> None:
     assert _environment(TINY)["CUDA_VISIBLE_DEVICES"] == ""
     assert _environment(FULL)["CUDA_VISIBLE_DEVICES"] == card.DEVICE
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+def test_a_dry_run_only_prints_the_command() -> None:
+    """Make runs every line that names the variable MAKE, even with -n."""
+    command = ["make", "-n", "bench-gpu", "STOKER_GPU_PYTHON=/none/python", "BENCH=--rows chat"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ['"/none/python" -m bench.gpu --rows chat']
 
 
 def test_a_machine_without_a_gpu_gets_an_explanation(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The measured GPU as its driver's program reports it: name, driver, memory, and load over time."""
 
+import contextlib
 import os
 import shutil
 import statistics
@@ -10,9 +11,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from bench.processes import end
+from bench.processes import child
+from stoker.sandbox.gpu_places import PROGRAM
 
-PROGRAM = "nvidia-smi"
 DEVICE = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
 """Number or UUID of the only GPU that is used."""
 ANSWER_S = 20
@@ -37,23 +38,25 @@ class Card:
 
     def __init__(self) -> None:
         self._program = shutil.which(PROGRAM)
-        self._process: subprocess.Popen[str] | None = None
+        self._stack = contextlib.ExitStack()
         self._samples: list[Sample] = []
 
     def __enter__(self) -> Self:
         if self._program:
-            self._process = subprocess.Popen(
-                [
-                    *(self._program, f"--id={DEVICE}", f"--query-gpu={','.join(_SAMPLE)}"),
-                    *(_FORMAT, f"--loop-ms={SAMPLE_MS}"),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                start_new_session=True,
+            command = [
+                *(self._program, f"--id={DEVICE}", f"--query-gpu={','.join(_SAMPLE)}"),
+                *(_FORMAT, f"--loop-ms={SAMPLE_MS}"),
+            ]
+            process = self._stack.enter_context(
+                child(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                )
             )
-            threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+            threading.Thread(target=self._read, args=(process,), daemon=True).start()
         return self
 
     def __exit__(
@@ -62,9 +65,7 @@ class Card:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._process:
-            end(self._process.pid)
-            self._process.wait()
+        self._stack.close()
 
     def facts(self) -> dict[str, str]:
         """Returns the card's name, driver, memory, UUID and MIG mode. Empty without a driver."""

@@ -10,10 +10,10 @@ import sys
 import time
 from typing import Any
 
+from bench.http_messages import encode_request, split_head
+
 LATE_S = 30
 """Seconds after the end of the load in which outstanding answers are still read."""
-_HEAD_END = b"\r\n\r\n"
-_LENGTH = b"content-length:"
 
 
 class Client:
@@ -34,15 +34,12 @@ class Client:
 
     def answer(self) -> tuple[str, bytes] | None:
         """Returns status and body of a complete answer."""
-        end = self.data.find(_HEAD_END)
-        if end < 0:
+        parts = split_head(self.data)
+        if parts is None:
             return None
-        head = bytes(self.data[:end]).lower()
-        at = head.find(_LENGTH)
-        length = int(head[at + len(_LENGTH) :].split(b"\r\n")[0]) if at >= 0 else 0
-        if len(self.data) < end + len(_HEAD_END) + length:
-            return None
-        return head[9:12].decode(), bytes(self.data[end + len(_HEAD_END) :])
+        head, body = parts
+        is_complete = len(body) >= int(head.headers.get("content-length", 0))
+        return (head.code, body) if is_complete else None
 
 
 class Loops:
@@ -116,15 +113,12 @@ class Loops:
 
 
 def _request(task: dict[str, Any], body: str) -> bytes:
-    content = body.encode()
-    lines = [
-        f"POST {task['path']} HTTP/1.1",
-        f"host: {task['host']}:{task['port']}",
-        f"authorization: Bearer {task['key']}",
-        "content-type: application/json",
-        f"content-length: {len(content)}",
-    ]
-    return "\r\n".join(lines).encode() + _HEAD_END + content
+    headers = {
+        "host": f"{task['host']}:{task['port']}",
+        "authorization": f"Bearer {task['key']}",
+        "content-type": "application/json",
+    }
+    return encode_request("POST", task["path"], headers, body.encode())
 
 
 def main() -> None:

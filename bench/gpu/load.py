@@ -8,17 +8,16 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.common import cores, percentile
-from bench.processes import end
+from bench.common import ROOT, cores, percentile
+from bench.processes import child
 
-PROGRAM = Path(__file__).with_name("client_process.py")
+PROGRAM = "bench.gpu.client_process"
 LIMIT_S = 60
 """Seconds after the end of a load after which its clients are stopped."""
 MOST_PROCESSES = 8
@@ -81,20 +80,10 @@ def run(
     return load
 
 
-@contextlib.contextmanager
-def _started() -> Generator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(
-        [sys.executable, "-S", "-E", str(PROGRAM)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        end(process.pid)
-        process.wait()
+def _started() -> "contextlib.AbstractContextManager[subprocess.Popen[str]]":
+    # -S and -E: the clients need only the standard library, and no variables of the caller.
+    command = [sys.executable, "-S", "-E", "-m", PROGRAM]
+    return child(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def _result(process: "subprocess.Popen[str]", task: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from bench.chat_models import chat_llama
 from bench.gpu.sizes import Sizes
-from bench.models import chat_llama, kept, photo_classifier, tagger, tokenizer
+from bench.models import kept, photo_classifier, tagger, tokenizer
 
 
 def bert(sizes: Sizes) -> Path:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bench.models import LLAMA_135M
+from bench.chat_models import LLAMA_135M
 
 BERT_TINY = {
     "hidden_size": 128,

@@ -7,24 +7,20 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import stoker
 from stoker.base.extras import install_command
-from stoker.cli import output
-from stoker.cli.context import DEFAULT_BASE_URL, Context, context
+from stoker.cli import output, server_health
+from stoker.cli.context import context
 from stoker.cli.output import AsJson
 from stoker.cli.settings import HINT, read_settings
 from stoker.cli.verdicts import DoctorCheck, DoctorVerdict
-from stoker.client.client import Client
-from stoker.client.errors import ApiError, CliError, UnreachableError, WrongUseError
+from stoker.client.errors import WrongUseError
 
 MIN_PYTHON = (3, 11)
 GB = 10**9
@@ -33,12 +29,6 @@ LOW_DISK_BYTES = 10 * GB
 FULL_DISK_BYTES = GB
 IMPORT_TIMEOUT_S = 120
 PROBE_TIMEOUT_S = 10
-STORE_TIMEOUT_S = 10
-MOST_SKEW_S = 60
-STORE_HINT = (
-    "Check STOKER_BLOB_URL, and the bucket's endpoint, region and credentials in the "
-    "environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …)."
-)
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 FORK = """\
@@ -60,8 +50,6 @@ WALLS = {
     "user": "Serve as another user than root, or name users that exist in STOKER_REPLICA_UIDS.",
 }
 """Maps a sandbox layer of a replica to the way to enable it."""
-
-FILES_HINT = "'stoker deployments list' shows which failed. Restore the data folder from a backup."
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -89,7 +77,7 @@ def doctor(
             result = check()
             checks.extend([result] if isinstance(result, DoctorCheck) else result)
         checks.extend(_gpus(is_asked=gpu))
-        checks.extend(of_server(context(ctx)))
+        checks.extend(server_health.checks(context(ctx)))
     failed = any(check.status is DoctorVerdict.FAIL for check in checks)
     if as_json:
         output.print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
@@ -177,78 +165,25 @@ def _disk() -> DoctorCheck:
     return DoctorCheck("data folder", DoctorVerdict.OK, message)
 
 
-def _store() -> list[DoctorCheck]:
+def _bucket() -> list[DoctorCheck]:
     """Checks the operations that a bucket must support. Returns nothing for a folder."""
     try:
         settings = read_settings()
     except WrongUseError:
         # `_disk` reports it.
         return []
-    from stoker.store.blobs import is_local
+    from stoker.cli import bucket_health
 
-    if settings.blob_url is None or is_local(settings.blob_url):
-        return []
-    return asyncio.run(_bucket(settings.blob_url))
-
-
-async def _bucket(url: str) -> list[DoctorCheck]:
-    from obstore.exceptions import BaseError
-
-    from stoker.store.blobs import BlobLostError, StoreUnavailableError, open_blobs
-    from stoker.store.blobs.probe import CLOCK, tried
-
-    checks: list[DoctorCheck] = []
-    with tempfile.TemporaryDirectory(prefix="stoker-doctor-") as folder:
-        try:
-            blobs = open_blobs(url, Path(folder), timeout_s=STORE_TIMEOUT_S)
-            begun = time.perf_counter()
-            async for operation, ahead_s in tried(blobs):
-                took_s = time.perf_counter() - begun
-                checks.append(_clock(ahead_s) if operation == CLOCK else _works(operation, took_s))
-                begun = time.perf_counter()
-        except (StoreUnavailableError, BlobLostError, ValueError, BaseError) as error:
-            message = str(error).partition("\n")[0]
-            checks.append(DoctorCheck("bucket", DoctorVerdict.FAIL, message, STORE_HINT))
-    return checks
-
-
-def _works(what: str, took_s: float) -> DoctorCheck:
-    return DoctorCheck(f"bucket: {what}", DoctorVerdict.OK, f"works, {took_s * 1000:.0f} ms")
-
-
-def _clock(ahead_s: float) -> DoctorCheck:
-    message = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
-    if abs(ahead_s) <= MOST_SKEW_S:
-        return DoctorCheck("bucket: clock", DoctorVerdict.OK, message)
-    return DoctorCheck(
-        "bucket: clock",
-        DoctorVerdict.WARN,
-        message,
-        "Set this machine's clock: a bucket refuses requests that are 15 minutes off.",
-    )
+    return bucket_health.checks(settings)
 
 
 def _fleet() -> list[DoctorCheck]:
     """Checks what machines of a fleet share. Returns nothing without PostgreSQL."""
-    if not _shares_database():
+    if not server_health.shares_database():
         return []
     from stoker.cli import fleet_health
 
     return asyncio.run(fleet_health.checks(read_settings()))
-
-
-def _shares_database() -> bool:
-    try:
-        url = read_settings().database_url
-    except WrongUseError:
-        # `_disk` reports it.
-        return False
-    return url is not None and url.startswith("postgresql")
-
-
-def _is_of_node() -> bool:
-    """True if the data folder belongs to a node, which needs no local server."""
-    return _shares_database() and (read_settings().data_dir / "node-id").exists()
 
 
 def _fork() -> DoctorCheck:
@@ -326,7 +261,7 @@ MACHINE: tuple[Callable[[], DoctorCheck | list[DoctorCheck]], ...] = (
     _cores,
     _memory,
     _disk,
-    _store,
+    _bucket,
     _fleet,
     _fork,
     _walls,
@@ -349,73 +284,3 @@ def _python_probe(
         )
     except subprocess.TimeoutExpired:
         return None
-
-
-def of_server(settings: Context) -> Iterator[DoctorCheck]:
-    try:
-        yield from _asked(settings)
-    except UnreachableError as error:
-        if settings.base_url == DEFAULT_BASE_URL and _is_of_node():
-            hint = "Set STOKER_BASE_URL to a server of the fleet to check it as well."
-            yield DoctorCheck("server", DoctorVerdict.WARN, "no server on this node", hint)
-        else:
-            yield DoctorCheck("server", DoctorVerdict.FAIL, error.message, error.hint or "")
-    except CliError as error:
-        yield DoctorCheck("server", DoctorVerdict.FAIL, error.message, error.hint or "")
-
-
-def _asked(settings: Context) -> Iterator[DoctorCheck]:
-    server = Client(settings.base_url, settings.api_key)
-    status, body = server.health("/health")
-    if status == 200:
-        yield _version(str(body.get("version")))
-    else:
-        problem = body.get("problem") or f"returned status {status}"
-        yield DoctorCheck("server", DoctorVerdict.FAIL, problem, "See the server's log.")
-    status, body = server.health("/ready")
-    if status == 200:
-        yield DoctorCheck("readiness", DoctorVerdict.OK, "ready to start models")
-    else:
-        problem = body.get("problem") or f"returned status {status}"
-        yield DoctorCheck("readiness", DoctorVerdict.WARN, problem, "Try again in a moment.")
-    if warning := body.get("warning"):
-        yield DoctorCheck("model files", DoctorVerdict.FAIL, warning, FILES_HINT)
-    if settings.api_key:
-        yield from _key_checks(server)
-    else:
-        yield DoctorCheck("API key", DoctorVerdict.WARN, "not set", "Set STOKER_API_KEY.")
-
-
-def _version(version: str) -> DoctorCheck:
-    message = f"version {version}"
-    if version == stoker.__version__ or not _shares_database():
-        return DoctorCheck("server", DoctorVerdict.OK, message)
-    hint = "Install the same release of Stoker on all machines of the fleet."
-    return DoctorCheck(
-        "server", DoctorVerdict.FAIL, f"{message}, but {stoker.__version__} here", hint
-    )
-
-
-def _key_checks(server: Client) -> Iterator[DoctorCheck]:
-    scope = _scope(server)
-    if scope is None:
-        hint = "Set a different STOKER_API_KEY. This key is wrong, expired or revoked."
-        yield DoctorCheck("API key", DoctorVerdict.FAIL, "rejected", hint)
-        return
-    yield DoctorCheck("API key", DoctorVerdict.OK, f"valid, scope {scope}")
-    if scope != "operator":
-        yield DoctorCheck("models", DoctorVerdict.OK, str(len(list(server.pages("/v1/models")))))
-
-
-def _scope(server: Client) -> str | None:
-    """Returns the widest scope that the key has, or None if the key is not valid."""
-    routes = {"operator": "/v1/accounts", "account": "/v1/api-keys", "deployment": "/v1/models"}
-    for scope, path in routes.items():
-        try:
-            server.get(path, limit=1)
-        except ApiError as error:
-            if error.problem.status != 401:
-                raise
-        else:
-            return scope
-    return None

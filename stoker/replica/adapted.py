@@ -1,6 +1,7 @@
 """Returns the loaded adapter that a request names."""
 
-from stoker.models.adapters.applying import Adapters, AdapterUnfitError, LoadedAdapter
+from stoker.models.adapters.applying import Adapters, LoadedAdapter
+from stoker.models.adapters.fitting import AdapterUnfitError
 from stoker.models.adapters.lora import AdapterFormatError
 from stoker.models.stages.base import InputError
 

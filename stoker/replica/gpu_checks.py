@@ -43,7 +43,7 @@ def checks(question: GpuQuestion) -> Iterator[GpuCheck]:
     yield _devices(devices)
     if has_device or gpu_facts.has_driver():
         yield _files()
-        yield _driver()
+        yield _driver(devices)
     yield _torch(has_device=has_device)
     if has_cuda_build():
         yield _host()
@@ -98,8 +98,8 @@ def _files() -> GpuCheck:
     return GpuCheck("GPU: device files", "ok", "present")
 
 
-def _driver() -> GpuCheck:
-    driver = gpu_facts.listed().driver or "unknown version"
+def _driver(devices: gpu_facts.Listed) -> GpuCheck:
+    driver = devices.driver or "unknown version"
     outcome = outcome_of(gpu_attempts.version, gpu_walls.ATTEMPT_S)
     if outcome.has_ended:
         return GpuCheck("GPU: driver", "ok", f"{driver}, for CUDA {outcome.text} and earlier")

@@ -1,10 +1,10 @@
 """Facts about the machine's GPUs that need no CUDA in this process."""
 
-import shutil
-import subprocess
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.base.driver_program import DriverProgram
 from stoker.sandbox import gpu_places
 
 _ANSWER_S = 20.0
@@ -23,21 +23,21 @@ class Listed:
 
 
 def listed() -> Listed:
-    answer = _asked("--query-gpu=driver_version,name,memory.total")
-    if isinstance(answer, str):
-        return Listed(problem=answer)
-    rows = [[part.strip() for part in line.split(",")] for line in answer]
-    rows = [row for row in rows if len(row) == 3 and row[2].isdecimal()]
-    names = tuple(f"{name}, {int(mib):,} MiB" for _, name, mib in rows)
-    return Listed(names, rows[0][0] if rows else "")
+    rows, problem = _ask("--query-gpu=driver_version,name,memory.total")
+    valid = [row for row in rows if len(row) == 3 and row[2].isdecimal()]
+    if not valid:
+        # The program prints its errors where it prints the table.
+        return Listed(
+            problem=problem or (f"{gpu_places.PROGRAM}: {', '.join(rows[0])}" if rows else "")
+        )
+    names = tuple(f"{name}, {int(mib):,} MiB" for _, name, mib in valid)
+    return Listed(names, driver=valid[0][0])
 
 
 def used_mib() -> int | None:
     """Returns the used memory of all devices in MiB. None if unknown."""
-    answer = _asked("--query-gpu=memory.used")
-    if isinstance(answer, str):
-        return None
-    numbers = [int(line) for line in answer if line.strip().isdecimal()]
+    rows, _ = _ask("--query-gpu=memory.used")
+    numbers = [int(row[0]) for row in rows if row[0].isdecimal()]
     return sum(numbers) if numbers else None
 
 
@@ -64,25 +64,9 @@ def mps_process() -> int | None:
     return None
 
 
-def _asked(query: str) -> list[str] | str:
-    """Returns the lines of the driver's program, or why there are none."""
-    program = shutil.which(gpu_places.PROGRAM)
-    if program is None:
-        return ""
-    try:
-        answer = subprocess.run(  # noqa: S603 - the driver's own program, words of ours
-            [program, query, "--format=csv,noheader,nounits"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{gpu_places.PROGRAM} gives no answer within {_ANSWER_S:.0f} s"
-    except (OSError, UnicodeError) as error:
-        return f"{gpu_places.PROGRAM} could not be run: {error}"
-    if answer.returncode:
-        lines = (answer.stdout + answer.stderr).strip().splitlines()
-        return f"{gpu_places.PROGRAM}: {lines[0] if lines else answer.returncode}"
-    return answer.stdout.splitlines()
+def _ask(query: str) -> tuple[list[list[str]], str]:
+    """Returns the cells of each printed line, and the reason if there is no output."""
+    program = DriverProgram()
+    output = program.run([query, "--format=csv,noheader,nounits"], _ANSWER_S)
+    rows = csv.reader((output or "").splitlines(), skipinitialspace=True)
+    return [[cell.strip() for cell in row] for row in rows if row], program.problem

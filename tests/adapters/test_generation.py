@@ -9,7 +9,8 @@ import torch
 
 from stoker.base.media_limits import MediaLimits
 from stoker.models.adapters import graph
-from stoker.models.adapters.applying import Adapters, AdapterUnfitError
+from stoker.models.adapters.applying import Adapters
+from stoker.models.adapters.fitting import AdapterUnfitError
 from stoker.models.adapters.stored import StoredWeights
 from stoker.models.llm.checkpoint import load_skeleton
 from stoker.models.llm.engines.export import export

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.models.adapters.applying import AdapterUnfitError
+from stoker.models.adapters.fitting import AdapterUnfitError
 from stoker.models.llm.engines.torch import load
 from stoker.models.llm.engines.vllm.adapters import VllmAdapters
 from stoker.models.llm.engines.vllm.channel import LoadModel

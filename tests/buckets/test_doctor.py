@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli import doctor
+from stoker.cli import bucket_health, doctor
 from stoker.cli.verdicts import DoctorVerdict
 from tests.support.bucket import Proxy
 
@@ -18,7 +18,7 @@ def settings(url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 @pytest.mark.usefixtures("settings")
 class TestBucket:
     def test_works(self) -> None:
-        checks = {check.name: check for check in doctor._store()}
+        checks = {check.name: check for check in doctor._bucket()}
         assert {name: check.status for name, check in checks.items()} == {
             "bucket: write": DoctorVerdict.OK,
             "bucket: read": DoctorVerdict.OK,
@@ -29,17 +29,17 @@ class TestBucket:
 
     def test_says_what_does_not(self, proxy: Proxy) -> None:
         proxy.fail(403, method="GET")
-        *works, last = doctor._store()
+        *works, last = doctor._bucket()
         assert [check.name for check in works] == ["bucket: write"]
         assert (last.name, last.status) == ("bucket", DoctorVerdict.FAIL)
         assert "read" in last.found
         assert "AWS_ENDPOINT_URL" in last.hint
 
     def test_another_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert doctor._clock(-300.0).status is DoctorVerdict.WARN
-        assert doctor._clock(1.0).status is DoctorVerdict.OK
+        assert bucket_health.check_clock(-300.0).status is DoctorVerdict.WARN
+        assert bucket_health.check_clock(1.0).status is DoctorVerdict.OK
 
 
 def test_nothing_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STOKER_BLOB_URL", raising=False)
-    assert doctor._store() == []
+    assert doctor._bucket() == []

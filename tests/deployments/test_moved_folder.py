@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.cli import doctor
+from stoker.cli import server_health
 from stoker.cli.context import Context
 from tests.artifacts.support import eventually
 from tests.deployments.support import DEPLOYMENTS, call, deploy, upload
@@ -88,7 +88,7 @@ def test_missing_files_are_named(copied: tuple[Server, httpx.Client]) -> None:
     ready = client.get("/ready")
     assert ready.status_code == 200
     assert "1 of 2 models have missing files" in ready.json()["warning"]
-    checks = {check.name: check for check in doctor.of_server(Context(server.base_url, None))}
+    checks = {check.name: check for check in server_health.checks(Context(server.base_url, None))}
     assert checks["model files"].status == "fail"
     client.post(f"{DEPLOYMENTS}/{lost['id']}/start").raise_for_status()
     refused = call(client, "damaged", wait=10)

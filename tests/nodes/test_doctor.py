@@ -17,7 +17,7 @@ import pytest
 
 import stoker
 from stoker.base.config import Settings
-from stoker.cli import doctor, fleet_health
+from stoker.cli import doctor, fleet_health, server_health
 from stoker.runtime.nodes.identity import new_identity
 from stoker.runtime.nodes.leases import NodeRecord, Registration
 from stoker.runtime.observed import MachineStats
@@ -121,7 +121,7 @@ class TestFleet:
         self, fleet_of_two: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         nowhere = NOBODY
-        monkeypatch.setattr(doctor, "DEFAULT_BASE_URL", nowhere)
+        monkeypatch.setattr(server_health, "DEFAULT_BASE_URL", nowhere)
         data_dir = str(fleet_of_two.nodes[0].data_dir)
         on_node = Cli(nowhere, None, {**fleet_of_two.env, "STOKER_DATA_DIR": data_dir})
         row = told(on_node)["server"]

@@ -17,20 +17,11 @@ from typing import Any
 from weakref import WeakSet
 
 import torch
-from torch.nn import Linear
 
 from stoker.models.adapters import lora
+from stoker.models.adapters.fitting import AdapterUnfitError, BaseModel
 from stoker.models.adapters.lora import Lora
 from stoker.models.adapters.stored import StoredWeights
-
-_CONVOLUTION = "Conv1D"
-"""transformers' linear layer with transposed weights, as in GPT-2."""
-_DEEPEST = 3
-"""Maximum number of leading parts of a module's name that may belong to a model around the base."""
-
-
-class AdapterUnfitError(Exception):
-    """The adapter does not fit this model. The message is for its owner."""
 
 
 def adapters_of(model: Any, folder: str, most_bytes: int) -> "Adapters | None":
@@ -74,13 +65,12 @@ class Adapters:
             folder: contains a folder for each adapter.
             most_bytes: maximum bytes of loaded adapters. The last one is kept in any case.
         """
-        self._model = model
+        self._base = BaseModel(model)
         self._folder = folder
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, LoadedAdapter] = OrderedDict()
         """Loaded adapters, least recently used first."""
         self._lock = threading.Lock()
-        self._stored: StoredWeights | None = None
         self._places: AbstractSet[str] | None = None
         self._hooked: WeakSet[Any] = WeakSet()
         self._rows: _Rows | None = None
@@ -98,13 +88,13 @@ class Adapters:
             places: the modules that the graph can add adapters to.
         """
         with self._lock:
-            self._model, self._stored, self._places = model.to("meta"), stored, places
+            self._base, self._places = BaseModel(model.to("meta"), stored), places
             self._kept.clear()
 
     def check_all(self, model: Any, stored: StoredWeights, places: AbstractSet[str]) -> None:
         """Raises `AdapterUnfitError` if an existing adapter could not be loaded after `rebase`."""
         trial = Adapters(model, self._folder, 0)
-        trial._stored, trial._places = stored, places
+        trial._base, trial._places = BaseModel(model, stored), places
         for folder in sorted(self._folder.iterdir()):
             if not folder.name.startswith(".") and (folder / lora.WEIGHTS).exists():
                 trial.get(folder.name)
@@ -189,19 +179,19 @@ class Adapters:
         library: Any = safe_open
         with library(str(folder / lora.WEIGHTS), framework="pt") as file:
             names: list[str] = list(file.keys())
-            shapes = {one: tuple(file.get_slice(one).get_shape()) for one in names}
+            shapes = {tensor: tuple(file.get_slice(tensor).get_shape()) for tensor in names}
             config: Any = json.loads((folder / lora.CONFIG).read_text())
             settings = lora.read(config, shapes)
             if settings.alone:
                 raise AdapterUnfitError(settings.alone)
             self._check(settings)
-            own_names = _own_names(self._model, settings)
+            module_names = self._base.module_names(settings)
             modules = {
-                own_names[module]: self._pair(own_names[module], one, file)
-                for module, one in settings.modules.items()
+                module_names[module]: self._base.read_matrices(module_names[module], matrices, file)
+                for module, matrices in settings.modules.items()
             }
-            saved = self._saved(settings, own_names, file)
-            self._check_copies(settings, own_names, file)
+            saved = self._base.read_layers(settings, module_names, file)
+            self._base.check_copies(settings, module_names, file)
         return self._kept_of(LoadedAdapter(name, modules, saved))
 
     def _check(self, settings: Lora) -> None:
@@ -219,103 +209,8 @@ class Adapters:
                 )
         modules, constants = dict(one.modules), dict[str, torch.Tensor]()
         for name, (weight, bias) in one.saved.items():
-            modules[name], constants[name] = self._difference(name, weight, bias)
+            modules[name], constants[name] = self._base.difference(name, weight, bias)
         return LoadedAdapter(one.name, modules, {}, constants)
-
-    def _difference(
-        self, name: str, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """Returns a whole layer as two matrices to add to the model's, and the constants between
-        them.
-        """
-        change = weight.float() - self._weight(f"{name}.weight").float()
-        outputs, inputs = change.shape
-        if outputs <= inputs:
-            down, up = change.T, torch.eye(outputs)
-        else:
-            down, up = torch.eye(inputs), change.T
-        moved = torch.zeros(outputs)
-        if bias is not None:
-            moved = bias.float() - self._weight(f"{name}.bias").float()
-        # An additional column, which a constant sets to one: its row is the bias.
-        down = torch.cat([down, torch.zeros(inputs, 1)], dim=1)
-        constants = torch.zeros(down.shape[1])
-        constants[-1] = 1
-        return (down.contiguous(), torch.cat([up, moved[None]]).contiguous()), constants
-
-    def _weight(self, name: str) -> torch.Tensor:
-        """Returns the model's own parameter. Raises `AdapterUnfitError` if no file has it."""
-        module, _, kind = name.rpartition(".")
-        parameter = getattr(self._model.get_submodule(module), kind)
-        if parameter.device.type != "meta":
-            return parameter
-        stored = self._stored.get(name) if self._stored else None
-        if stored is None or stored.shape != parameter.shape:
-            raise AdapterUnfitError(
-                f"The base's {name} cannot be read for a comparison with the adapter's."
-            )
-        return stored
-
-    def _pair(self, name: str, one: lora.Matrices, file: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        layer = self._layer(name)
-        inputs, outputs = _size(layer)
-        if (one.inputs, one.outputs) != (inputs, outputs):
-            raise AdapterUnfitError(
-                f"The adapter's matrices of {name} are for {one.inputs} inputs and "
-                f"{one.outputs} outputs, but the base has {inputs} and {outputs}."
-            )
-        weight = layer.weight
-        down = file.get_tensor(one.down).float()
-        up = file.get_tensor(one.up).float() * one.scale
-        return _placed(down.T.contiguous(), weight), _placed(up.T.contiguous(), weight)
-
-    def _saved(
-        self, settings: Lora, own: Mapping[str, str], file: Any
-    ) -> dict[str, tuple[torch.Tensor, torch.Tensor | None]]:
-        layers: dict[str, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        for parameter, (tensor, shape) in settings.saved.items():
-            module, _, kind = parameter.rpartition(".")
-            name = own[module]
-            layer = self._layer(name)
-            target = getattr(layer, kind, None) if kind in ("weight", "bias") else None
-            if type(layer) is not Linear or target is None:
-                raise AdapterUnfitError(
-                    f"The adapter replaces {name}, which is not a linear layer with this "
-                    "parameter in the base."
-                )
-            if tuple(shape) != tuple(target.shape):
-                raise AdapterUnfitError(
-                    f"The adapter's {name} has the shape {[*shape]}, but the base's has "
-                    f"{[*target.shape]}."
-                )
-            value = _placed(file.get_tensor(tensor), target)
-            weight, bias = layers.get(name) or (
-                self._weight(f"{name}.weight"),
-                self._weight(f"{name}.bias") if hasattr(layer.bias, "shape") else None,
-            )
-            layers[name] = (value, bias) if kind == "weight" else (weight, value)
-        return layers
-
-    def _check_copies(self, settings: Lora, own: Mapping[str, str], file: Any) -> None:
-        for parameter, (tensor, _) in settings.copied.items():
-            name = own[parameter.rpartition(".")[0]]
-            weight = self._weight(f"{name}.weight")
-            value = file.get_tensor(tensor).to(weight.device, weight.dtype)
-            if value.shape != weight.shape or not torch.equal(value, weight):
-                raise AdapterUnfitError(
-                    f"The adapter has its own {name}, for example because words were added to "
-                    "the vocabulary. Merge it into the base."
-                )
-
-    def _layer(self, name: str) -> Any:
-        layer = self._model.get_submodule(name)
-        # A subclass may compute with its weights directly, without a call of the layer.
-        if type(layer) is not Linear and type(layer).__name__ != _CONVOLUTION:
-            raise AdapterUnfitError(
-                f"The adapter changes {name}, a {type(layer).__name__}. Only linear layers "
-                "are supported."
-            )
-        return layer
 
 
 class _Rows:
@@ -393,39 +288,3 @@ class _Rows:
         if value.dim() == 2 and self._size and value.shape[0] % self._size == 0:
             return value.view(self._size, -1, value.shape[1])
         return None
-
-
-def _placed(value: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
-    """Moves a value to the device and type of another one. Single precision if the other is on no
-    device.
-    """
-    if beside.device.type == "meta":
-        return value.float()
-    return value.to(beside.device, beside.dtype)
-
-
-def _size(layer: Any) -> tuple[int, int]:
-    """Returns the numbers of inputs and outputs of a layer."""
-    first, other = layer.weight.shape
-    return (other, first) if type(layer) is Linear else (first, other)
-
-
-def _own_names(model: Any, settings: Lora) -> dict[str, str]:
-    """Maps an adapter's module names to the model's own.
-
-    The adapter may have been trained on a model around this one, or on a model inside it. Then all
-    names begin differently.
-    """
-    whole = (*settings.saved, *settings.copied)
-    adapter_modules = {*settings.modules, *(name.rpartition(".")[0] for name in whole)}
-    known = {name for name, _ in model.named_modules()}
-    around = [f"{part}." for part in (getattr(model, "base_model_prefix", ""), "model") if part]
-    for depth in range(_DEEPEST + 1):
-        inner = {name: ".".join(name.split(".")[depth:]) for name in adapter_modules}
-        for prefix in ("", *around):
-            if all(name and f"{prefix}{name}" in known for name in inner.values()):
-                return {name: f"{prefix}{part}" for name, part in inner.items()}
-    lost = next((name for name in sorted(adapter_modules) if name not in known), "")
-    raise AdapterUnfitError(
-        f"The base has no module {lost[:120]!a}: the adapter is for another base."
-    )

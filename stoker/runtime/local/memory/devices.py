@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from stoker.base.config import MIB
+from stoker.base.driver_program import DriverProgram
 from stoker.models.engines.record import MAX_DEVICES
 from stoker.runtime.amounts import in_words
-from stoker.runtime.local.memory.driver_program import DriverProgram
 from stoker.runtime.local.memory.mig import MigInstance, read_instances
 
 _DEVICES = (

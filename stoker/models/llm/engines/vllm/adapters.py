@@ -7,7 +7,8 @@ load an adapter during a step.
 import math
 from pathlib import Path
 
-from stoker.models.adapters.applying import Adapters, AdapterUnfitError, LoadedAdapter
+from stoker.models.adapters.applying import Adapters, LoadedAdapter
+from stoker.models.adapters.fitting import AdapterUnfitError
 from stoker.models.adapters.lora import Lora
 from stoker.models.llm.checkpoint import load_skeleton
 

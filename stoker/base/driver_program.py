@@ -10,9 +10,9 @@ import subprocess
 import threading
 from collections.abc import Sequence
 
-log = logging.getLogger(__name__)
+from stoker.sandbox.gpu_places import PROGRAM
 
-_PROGRAM = "nvidia-smi"
+log = logging.getLogger(__name__)
 
 
 class DriverProgram:
@@ -31,7 +31,7 @@ class DriverProgram:
         A process that cannot be killed is left behind, and no other is started before it has ended:
         a driver that hangs blocks its programs in the kernel.
         """
-        program = shutil.which(_PROGRAM)
+        program = shutil.which(PROGRAM)
         if program is None:
             self.problem = ""
             return None
@@ -48,13 +48,13 @@ class DriverProgram:
                 errors="replace",
             )
         except OSError as error:
-            self._fail(f"{_PROGRAM} cannot be run: {error}.")
+            self._fail(f"{PROGRAM} cannot be run: {error}.")
             return None
         try:
             output, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             self._hung = process
-            self._fail(f"{_PROGRAM} did not answer within {timeout_s:g} s: the driver hangs.")
+            self._fail(f"{PROGRAM} did not answer within {timeout_s:g} s: the driver hangs.")
             process.kill()
             # Waits for the end elsewhere, because it may never come.
             threading.Thread(target=process.communicate, daemon=True).start()

@@ -1,0 +1,97 @@
+"""Checks of a server and of the caller's API key for `stoker doctor`."""
+
+from collections.abc import Iterator
+
+import stoker
+from stoker.cli.context import DEFAULT_BASE_URL, Context
+from stoker.cli.settings import read_settings
+from stoker.cli.verdicts import DoctorCheck, DoctorVerdict
+from stoker.client.client import Client
+from stoker.client.errors import ApiError, CliError, UnreachableError, WrongUseError
+
+_FILES_HINT = "'stoker deployments list' shows which failed. Restore the data folder from a backup."
+
+
+def shares_database() -> bool:
+    """Returns True if this machine uses PostgreSQL, as the machines of a fleet do."""
+    try:
+        url = read_settings().database_url
+    except WrongUseError:
+        # `stoker doctor` reports it among the checks of the machine.
+        return False
+    return url is not None and url.startswith("postgresql")
+
+
+def _is_of_node() -> bool:
+    """True if the data folder belongs to a node, which needs no local server."""
+    return shares_database() and (read_settings().data_dir / "node-id").exists()
+
+
+def checks(settings: Context) -> Iterator[DoctorCheck]:
+    try:
+        yield from _server_checks(settings)
+    except UnreachableError as error:
+        if settings.base_url == DEFAULT_BASE_URL and _is_of_node():
+            hint = "Set STOKER_BASE_URL to a server of the fleet to check it as well."
+            yield DoctorCheck("server", DoctorVerdict.WARN, "no server on this node", hint)
+        else:
+            yield DoctorCheck("server", DoctorVerdict.FAIL, error.message, error.hint or "")
+    except CliError as error:
+        yield DoctorCheck("server", DoctorVerdict.FAIL, error.message, error.hint or "")
+
+
+def _server_checks(settings: Context) -> Iterator[DoctorCheck]:
+    server = Client(settings.base_url, settings.api_key)
+    status, body = server.health("/health")
+    if status == 200:
+        yield _version(str(body.get("version")))
+    else:
+        problem = body.get("problem") or f"returned status {status}"
+        yield DoctorCheck("server", DoctorVerdict.FAIL, problem, "See the server's log.")
+    status, body = server.health("/ready")
+    if status == 200:
+        yield DoctorCheck("readiness", DoctorVerdict.OK, "ready to start models")
+    else:
+        problem = body.get("problem") or f"returned status {status}"
+        yield DoctorCheck("readiness", DoctorVerdict.WARN, problem, "Try again in a moment.")
+    if warning := body.get("warning"):
+        yield DoctorCheck("model files", DoctorVerdict.FAIL, warning, _FILES_HINT)
+    if settings.api_key:
+        yield from _key_checks(server)
+    else:
+        yield DoctorCheck("API key", DoctorVerdict.WARN, "not set", "Set STOKER_API_KEY.")
+
+
+def _version(version: str) -> DoctorCheck:
+    message = f"version {version}"
+    if version == stoker.__version__ or not shares_database():
+        return DoctorCheck("server", DoctorVerdict.OK, message)
+    hint = "Install the same release of Stoker on all machines of the fleet."
+    return DoctorCheck(
+        "server", DoctorVerdict.FAIL, f"{message}, but {stoker.__version__} here", hint
+    )
+
+
+def _key_checks(server: Client) -> Iterator[DoctorCheck]:
+    scope = _scope(server)
+    if scope is None:
+        hint = "Set a different STOKER_API_KEY. This key is wrong, expired or revoked."
+        yield DoctorCheck("API key", DoctorVerdict.FAIL, "rejected", hint)
+        return
+    yield DoctorCheck("API key", DoctorVerdict.OK, f"valid, scope {scope}")
+    if scope != "operator":
+        yield DoctorCheck("models", DoctorVerdict.OK, str(len(list(server.pages("/v1/models")))))
+
+
+def _scope(server: Client) -> str | None:
+    """Returns the widest scope that the key has, or None if the key is not valid."""
+    routes = {"operator": "/v1/accounts", "account": "/v1/api-keys", "deployment": "/v1/models"}
+    for scope, path in routes.items():
+        try:
+            server.get(path, limit=1)
+        except ApiError as error:
+            if error.problem.status != 401:
+                raise
+        else:
+            return scope
+    return None
