@@ -17,6 +17,7 @@ class Prefix(StrEnum):
     VERSION = "ver"
     COMPARISON = "cmp"
     REPLICA = "rep"
+    WORKER = "work"
     VIDEO = "video"
     TRIAL = "trial"
     AGENT = "agent"

@@ -24,7 +24,7 @@ class TemporaryFolder:
             base: parent folder. Default: the system's folder for temporary files.
         """
         base = base or Path(tempfile.gettempdir())
-        _remove_abandoned(base, prefix)
+        remove_abandoned(base, prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
         self._lock = _locked(self.path)
 
@@ -35,7 +35,8 @@ class TemporaryFolder:
             self._lock = None
 
 
-def _remove_abandoned(base: Path, prefix: str) -> None:
+def remove_abandoned(base: Path, prefix: str) -> None:
+    """Removes the folders of killed processes. A new folder is kept for `NEW_S`."""
     for path in base.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
             status = path.lstat()

@@ -36,6 +36,7 @@ DEVICE: Columns = {
     "claimed": lambda d: size(d["held_bytes"]),
     "in use": lambda d: size(d["used_bytes"]),
     "other processes": lambda d: size(d["other_bytes"] or None),
+    "prepared workers": lambda d: str(d["prepared_workers"]),
     "UUID": lambda d: d["uuid"],
 }
 WAITING: Columns = {

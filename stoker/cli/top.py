@@ -171,6 +171,8 @@ def _device(device: JsonObject) -> str:
         more = f", {output.size(device['used_bytes'])} in use"
     if device["other_bytes"]:
         more += f", {output.size(device['other_bytes'])} of other processes"
+    if device["prepared_workers"]:
+        more += f", {device['prepared_workers']} prepared"
     return f"GPU {device['index']:<2} {shown} ({device['name']}){more}"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.engines.record import AUTO
-from stoker.wire.protocol import LoadFailed, ReplicaSpec
+from stoker.wire.protocol import LoadFailed, ReplicaSpec, WorkerSpec
 
 IDLE_CACHE_BYTES = 256 << 20
 """Unused memory that torch may keep on its devices while the replica is idle."""
@@ -21,7 +21,7 @@ _CUDA_BUILD = (
 )
 
 
-def restrict(spec: ReplicaSpec) -> None:
+def restrict(spec: ReplicaSpec | WorkerSpec) -> None:
     """Makes only the claimed devices visible to CUDA.
 
     CUDA reads the variable on first use, which no process makes before it is forked.
@@ -40,19 +40,71 @@ def problem(spec: ReplicaSpec) -> str:
         return ""
     if spec.device == AUTO and not spec.visible_devices:
         return ""
+    error = _error("cuda" if spec.device == AUTO else spec.device)
+    # Without memory, the device works. Loading the model reports the lack of memory.
+    return "" if "out of memory" in error else error
+
+
+def open_context() -> str:
+    """Opens a context on the process's GPU and loads the libraries that most models use.
+
+    Returns why that failed. Empty if it did not. torch keeps no memory of the device after it.
+    """
+    if error := _error("cuda"):
+        return error
+    torch: Any = importlib.import_module("torch")
+    try:
+        with torch.inference_mode():
+            for dtype in (torch.float32, torch.float16, torch.bfloat16):
+                _use_libraries(torch, dtype)
+        torch.cuda.synchronize()
+        # torch keeps a workspace for products.
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+    except Exception as error:
+        return _reason(error)
+    return ""
+
+
+def context_problem() -> str:
+    """Returns why the open context cannot be used any more. Empty if it can."""
+    torch: Any = importlib.import_module("torch")
+    try:
+        torch.cuda.synchronize()
+    except Exception as error:
+        return _reason(error)
+    return ""
+
+
+def _use_libraries(torch: Any, dtype: Any) -> None:
+    """Runs the operations of a small encoder layer, so that their kernels are loaded."""
+    functional = torch.nn.functional
+    width, heads = 64, 2
+    weight = torch.ones(width, width, device="cuda", dtype=dtype)
+    rows = functional.embedding(torch.zeros(2, 16, device="cuda", dtype=torch.long), weight)
+    rows = functional.layer_norm(functional.linear(rows, weight, weight[0]), (width,))
+    split = rows.view(2, 16, heads, width // heads).transpose(1, 2)
+    mixed = functional.scaled_dot_product_attention(split, split, split).transpose(1, 2)
+    rows = functional.gelu(mixed.reshape(2, 16, width)) + rows
+    functional.softmax(rows @ weight, dim=-1).float().cpu()
+
+
+def _error(device: str) -> str:
+    """Returns why torch cannot allocate memory of a device, with a hint. Empty if it can."""
     torch: Any = importlib.import_module("torch")
     if torch.version.cuda is None and torch.version.hip is None:
         return f"torch {torch.__version__} is a build for CPUs. {_CUDA_BUILD} {_DOCTOR}"
     try:
         # `is_available` would hide the reason.
-        torch.empty(1, device="cuda" if spec.device == AUTO else spec.device)
+        torch.empty(1, device=device)
     except Exception as error:
-        if "out of memory" in str(error):
-            # The device works. Loading the model reports the lack of memory.
-            return ""
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        return f"{reason[:_REASON_CHARACTERS].rstrip('.')}. {_DOCTOR}"
+        return f"{_reason(error)}. {_DOCTOR}"
     return ""
+
+
+def _reason(error: Exception) -> str:
+    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return reason[:_REASON_CHARACTERS].rstrip(".")
 
 
 def refusal(problem: str) -> LoadFailed:

@@ -25,9 +25,10 @@ import msgspec
 from stoker import sandbox
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.stages.kinds import ModelKind
-from stoker.replica import allocator, fresh, walls
+from stoker.replica import allocator, fresh, prepared, walls
 from stoker.replica import main as replica
 from stoker.replica.shared_lock import SharedLock, UnsupportedError
+from stoker.replica.worker_sockets import WorkerSockets
 from stoker.sandbox import places, priority
 from stoker.wire.conversions import Conversion, ConversionTrial
 from stoker.wire.host_messages import (
@@ -42,10 +43,12 @@ from stoker.wire.host_messages import (
     Pong,
     Preload,
     Preloaded,
+    Prepare,
     Signal,
     Try,
+    WorkerReport,
 )
-from stoker.wire.protocol import ReplicaSpec
+from stoker.wire.protocol import ReplicaSpec, WorkerSpec
 
 if TYPE_CHECKING:
     from stoker.replica.cuda_guard import CudaGuard
@@ -77,6 +80,7 @@ class Host:
         self._cuda_problem = cuda_problem
         self._children: dict[str, int] = {}
         self._locks = Locks()
+        self._workers = WorkerSockets()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -88,7 +92,8 @@ class Host:
         self._emit(HostReady(threads=_thread_count(), cuda_problem=self._cuda_problem))
         commands = LineReader(0)
         while True:
-            readable, _, _ = select.select([0, self._wake_read], [], [], _ORPHANS_S)
+            sources = [0, self._wake_read, *self._workers]
+            readable, _, _ = select.select(sources, [], [], _ORPHANS_S)
             if not readable:
                 # No signal reports an orphan: a process with an ended parent that was a replica's
                 # child.
@@ -96,6 +101,9 @@ class Host:
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
                 self._reap()
+            for descriptor in self._workers:
+                if descriptor in readable and (event := self._workers.read(descriptor)):
+                    self._emit(event)
             if 0 in readable:
                 lines = commands.read()
                 if lines is None:
@@ -105,8 +113,11 @@ class Host:
 
     def _obey(self, command: HostCommand) -> None:
         match command:
-            case Fork(replica=spec):
-                self._fork_replica(spec)
+            case Fork(replica=spec, worker=worker):
+                if not (worker and self._assign(worker, spec)):
+                    self._fork_replica(spec)
+            case Prepare(worker=spec):
+                self._prepare(spec)
             case Convert(job=job):
                 self._fork(job.id, lambda: _convert(job))
             case Try(job=job):
@@ -114,6 +125,7 @@ class Host:
             case Signal():
                 # Only a child that has not been reaped: its process id cannot have been reused.
                 if pid := self._children.get(command.replica_id):
+                    self._workers.forget(command.replica_id)
                     os.kill(pid, command.signal)
             case Ping():
                 self._emit(Pong())
@@ -127,6 +139,27 @@ class Host:
         lock = self._locks.of(spec)
         self._fork(spec.id, lambda: replica.run(spec, lock), lock)
 
+    def _prepare(self, spec: WorkerSpec) -> None:
+        if self._cuda_problem and spec.device != "cpu":
+            self._emit(WorkerReport(spec.id, self._cuda_problem))
+            self._emit(Exited(spec.id, 0))
+            return
+        channel = self._workers.add(spec.id)
+        self._fork(spec.id, lambda: prepared.run(spec, channel))
+        channel.close()
+
+    def _assign(self, worker: str, spec: ReplicaSpec) -> bool:
+        """Makes a prepared worker a replica. Returns False if the worker cannot become it."""
+        pid = self._children.get(worker)
+        if pid is None:
+            return False
+        if not self._workers.assign(worker, spec, replica.open_log):
+            os.kill(pid, signal.SIGKILL)
+            return False
+        self._children[spec.id] = self._children.pop(worker)
+        self._emit(Forked(spec.id, pid, worker))
+        return True
+
     def _preload(self, command: Preload) -> None:
         """Imports an architecture's code, unless an attempt shows that forks could not use CUDA
         after it.
@@ -138,10 +171,12 @@ class Host:
 
         # If forks cannot use CUDA anyway, the import makes nothing worse.
         problem = "" if self._cuda_problem else problem_of_import(run)
+        count = len(sys.modules)
         if not problem:
             run()
             gc.freeze()
-        self._emit(Preloaded(_thread_count(), command.name, problem))
+        is_new = len(sys.modules) > count
+        self._emit(Preloaded(_thread_count(), command.name, problem, is_new))
 
     def _fork(self, name: str, run: Callable[[], int], lock: SharedLock | None = None) -> None:
         pid = os.fork()
@@ -159,6 +194,7 @@ class Host:
             for descriptor in (self._events, self._wake_read, self._wake_write):
                 os.close(descriptor)
             self._locks.forget_all_but(lock)
+            self._workers.close_all()
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             allocator.keep_freed()
             self._guard.remove()
@@ -175,6 +211,10 @@ class Host:
             reaped, status = os.waitpid(pid, os.WNOHANG)
             if reaped:
                 del self._children[replica_id]
+                if spec := self._workers.forget(replica_id):
+                    log.warning("prepared worker ended early; forking %s", spec.id)
+                    self._fork_replica(spec)
+                    continue
                 self._locks.ended(replica_id)
                 self._emit(Exited(replica_id, os.waitstatus_to_exitcode(status)))
         self._end_orphans()

@@ -59,6 +59,22 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
     secret = _taken(Path(spec.secret_path))
     graphics.restrict(spec)
     walls.around_replica(spec)
+    return _run(spec, secret, lock)
+
+
+def take_over(spec: ReplicaSpec, log_descriptor: int) -> int:
+    """Does the same as `run` in a process that has its walls and its context.
+
+    Args:
+        log_descriptor: the replica's log file, which the process may not open any more.
+    """
+    log_to(log_descriptor, spec.id)
+    log.info("starting in a prepared worker")
+    walls.limit_files(spec)
+    return _run(spec, _taken(Path(spec.secret_path)))
+
+
+def _run(spec: ReplicaSpec, secret: bytes, lock: SharedLock | None = None) -> int:
     # Threads switch more often than every 5 ms, because requests are that short.
     sys.setswitchinterval(0.001)
     link = Link(spec.address, secret)
@@ -198,7 +214,15 @@ def _taken(path: Path) -> bytes:
 
 def configure_log(name: str, path: str) -> None:
     """Redirects this process's output and log to a file."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log_to(open_log(path), name)
+
+
+def open_log(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def log_to(descriptor: int, name: str) -> None:
+    """Redirects this process's output and log to an open file, and closes the descriptor."""
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.close(descriptor)

@@ -4,10 +4,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from stoker.sandbox import Standing, Walls, confine, gpu_places, places
+from stoker.sandbox import (
+    Standing,
+    Walls,
+    confine,
+    gpu_places,
+    limit_file_size,
+    machine_bytes,
+    places,
+)
 from stoker.sandbox.written import most_written
 from stoker.wire.conversions import Conversion, ConversionTrial
-from stoker.wire.protocol import Cell, ReplicaSpec
+from stoker.wire.protocol import Cell, ReplicaSpec, WorkerSpec
 
 
 def around_replica(spec: ReplicaSpec) -> Standing:
@@ -30,6 +38,29 @@ def around_replica(spec: ReplicaSpec) -> Standing:
             else {}
         ),
     )
+
+
+def around_worker(spec: WorkerSpec) -> Standing:
+    """The model is not known yet, so its folder is empty, and the limit of files is wide."""
+    # Before the walls hide the devices' folder.
+    has_gpus = bool(gpu_places.gpus())
+    return confine(
+        Walls(
+            folder=Path(spec.cell.folder),
+            kept_back=Path(spec.cell.kept_back),
+            user=spec.cell.user,
+            reads=[Path(spec.models)],
+            gpu=spec.device != "cpu" and has_gpus,
+            file_bytes=machine_bytes(),
+            openings=spec.openings,
+        )
+    )
+
+
+def limit_files(spec: ReplicaSpec) -> None:
+    """Limits the files of a worker that becomes a replica, as `around_replica` does."""
+    if not may_use_gpu(spec):
+        limit_file_size(most_written(Path(spec.model_dir)))
 
 
 def may_use_gpu(spec: ReplicaSpec) -> bool:

@@ -163,7 +163,7 @@ class DeviceStats:
     disappeared.
     """
     held_bytes: int
-    """Bytes that replicas have claimed."""
+    """Bytes that replicas and prepared workers have claimed."""
     uuid: str = ""
     """UUID of the GPU or of its MIG instance, as in `CUDA_VISIBLE_DEVICES`."""
     used_bytes: int | None = None
@@ -172,6 +172,8 @@ class DeviceStats:
     """Bytes held by processes that are not replicas of this server. The budget is smaller by
     them.
     """
+    prepared_workers: int = 0
+    """Number of processes with a context on the device that wait for a model."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ from stoker.sandbox.walls import (
     confine,
     die_with_parent,
     keep_to_itself,
+    limit_file_size,
+    machine_bytes,
     seal,
     tell_nobody,
 )
@@ -27,6 +29,8 @@ __all__ = [
     "confine",
     "die_with_parent",
     "keep_to_itself",
+    "limit_file_size",
+    "machine_bytes",
     "seal",
     "tell_nobody",
 ]

@@ -141,7 +141,7 @@ def confine(walls: Walls) -> Standing:
 def _limit_files(walls: Walls) -> None:
     _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
     # CUDA keeps memory of the host in memory files, to which the limit applies.
-    least = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if walls.gpu else 0
+    least = machine_bytes() if walls.gpu else 0
     _lower(resource.RLIMIT_FSIZE, max(walls.file_bytes, least))
 
 
@@ -348,6 +348,16 @@ def _set_home(home: Path) -> None:
     os.environ |= {"USER": "stoker", "LOGNAME": "stoker"}
     tempfile.tempdir = None
     os.chdir(home)
+
+
+def limit_file_size(size: int) -> None:
+    """Lowers the maximum size in bytes of a written file."""
+    _lower(resource.RLIMIT_FSIZE, size)
+
+
+def machine_bytes() -> int:
+    """Returns the size of the machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _lower(limit: int, value: int) -> None:

@@ -5,11 +5,23 @@ from typing import Literal
 import msgspec
 
 from stoker.wire.conversions import Conversion, ConversionTrial
-from stoker.wire.protocol import ReplicaSpec
+from stoker.wire.protocol import ReplicaSpec, WorkerSpec
 
 
 class Fork(msgspec.Struct, frozen=True, tag="fork"):
+    """Starts a replica."""
+
     replica: ReplicaSpec
+    worker: str = ""
+    """Id of the prepared worker that becomes the replica. If it has ended, or does not accept the
+    specification, the replica is forked. Empty: the replica is forked.
+    """
+
+
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+    """Forks a worker, which reports `WorkerReport` and waits for `Fork`."""
+
+    worker: WorkerSpec
 
 
 class Convert(msgspec.Struct, frozen=True, tag="convert"):
@@ -63,21 +75,34 @@ class Preloaded(msgspec.Struct, frozen=True, tag="preloaded"):
     """Name as in `Preload`."""
     cuda_problem: str = ""
     """Reason that the code was not imported: forks could not use CUDA after it. Empty if it was."""
+    is_new: bool = False
+    """True if earlier forks lack the code."""
 
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
     replica_id: str
+    """Id of the replica, worker, conversion or trial."""
     pid: int
+    worker: str = ""
+    """Id of the prepared worker that became the replica. It no longer exists under this id."""
+
+
+class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
+    """A worker waits for a replica, or could not open its context."""
+
+    worker_id: str
+    problem: str = ""
+    """Reason that the context could not be opened. The worker ends. Empty if it waits."""
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
     """A child process was reaped."""
 
     replica_id: str
-    """Id of the replica, conversion or trial."""
+    """Id of the replica, worker, conversion or trial."""
     status: int
     """Exit code, or the negative signal number."""
 
 
-HostCommand = Fork | Convert | Try | Signal | Preload | Ping
-HostEvent = HostReady | Preloaded | Forked | Exited | Pong
+HostCommand = Fork | Prepare | Convert | Try | Signal | Preload | Ping
+HostEvent = HostReady | Preloaded | Forked | WorkerReport | Exited | Pong

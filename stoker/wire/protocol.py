@@ -153,6 +153,21 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Exceptions from the walls that the GPU's driver needs. Ignored without a GPU."""
 
 
+class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Process that opens a context on a GPU and waits for the specification of a replica."""
+
+    id: str
+    device: str
+    """`cuda`, or `cpu` for no context."""
+    visible_devices: str
+    """CUDA_VISIBLE_DEVICES: the only GPU of the worker."""
+    cell: Cell
+    models: str
+    """Empty folder that the worker may read. The files of its model are linked into it later."""
+    openings: list[Opening] = []
+    """Exceptions from the walls that the GPU's driver needs."""
+
+
 # --- gateway → replica ---
 
 

@@ -64,6 +64,7 @@ def test_they_are_counted_and_shown(server: Server, client: httpx.Client):
             "uuid": f"GPU-{index:08}",
             "used_bytes": None,
             "other_bytes": 0,
+            "prepared_workers": 0,
         }
         for index, total in ((0, 1024), (1, 4096))
     ]

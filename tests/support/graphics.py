@@ -8,6 +8,7 @@ from stoker.base.config import MIB, Settings
 from stoker.runtime.interface import ModelLocator
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.devices import Device, ProcessBytes
+from stoker.runtime.local.processes.prepared_workers import PreparedWorkers
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.specification import DeploymentSpec
@@ -38,7 +39,7 @@ def with_two_devices(
 ) -> LocalRuntime:
     """Builds a runtime with two devices, for `STOKER_RUNTIME`."""
     table = Table([device(0, 1024 * MIB), device(1, 4096 * MIB)])
-    return LocalRuntime(settings, folders, unfunded, table)
+    return LocalRuntime(_without_prepared(settings), folders, unfunded, table)
 
 
 class StoppedProcesses:
@@ -67,7 +68,24 @@ def with_sleep(
     DeviceSizing.measure = _as_claimed
     ReplicaHandle.is_on_cpu = False  # type: ignore[assignment]
     table = Table([device(0, 1200 * MIB)])
-    return LocalRuntime(settings, folders, unfunded, table, StoppedProcesses())
+    return LocalRuntime(_without_prepared(settings), folders, unfunded, table, StoppedProcesses())
+
+
+def with_prepared_workers(
+    settings: Settings, folders: ModelLocator, unfunded: Callable[[], Collection[str]]
+) -> LocalRuntime:
+    """Builds a runtime with a device and prepared workers without a context, for `STOKER_RUNTIME`.
+
+    Replicas compute on the CPU and hold the claimed bytes of the device.
+    """
+    DeviceSizing.measure = _as_claimed
+    ReplicaHandle.is_on_cpu = False  # type: ignore[assignment]
+    PreparedWorkers.device = "cpu"
+    return LocalRuntime(settings, folders, unfunded, Table([device(0, 4096 * MIB)]))
+
+
+def _without_prepared(settings: Settings) -> Settings:
+    return settings.model_copy(update={"gpu_prepared_workers": 0})
 
 
 def _as_claimed(

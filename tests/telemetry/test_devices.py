@@ -76,9 +76,11 @@ def test_devices_report_their_memory() -> None:
         held_bytes=5 * GIB,
         used_bytes=6 * GIB,
         other_bytes=GIB,
+        prepared_workers=1,
     )
     machine = MachineStats(devices=[device])
     known = {family.name: family.samples for family in of_devices([(("n", "node_1"), machine)])}
+    assert known.pop("stoker_device_prepared_workers")[0].value == 1
     values = {
         name.removeprefix("stoker_device_memory_").removesuffix("_bytes"): samples[0].value / GIB
         for name, samples in known.items()

@@ -108,6 +108,15 @@ class RuntimeSettings(BaseSettings):
             "and the driver supports it (570 or later). Off: unload the replica."
         ),
     )
+    gpu_prepared_workers: int = Field(
+        default=1,
+        ge=0,
+        le=8,
+        description=(
+            "Processes per GPU that open CUDA before a model needs them, so that it starts sooner. "
+            "Each holds the memory of a CUDA context until others need it."
+        ),
+    )
     replica_threads: int = Field(
         default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
     )

@@ -31,6 +31,7 @@ from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import host_id, processor_name
 from stoker.runtime.local.processes.memory_watchdog import MemoryWatchdog
+from stoker.runtime.local.processes.prepared_workers import PreparedWorkers
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.local.starter import ReplicaStarter
@@ -102,6 +103,15 @@ class LocalRuntime:
         threads = settings.replica_threads or cores
         self._cells = Sandboxes(settings)
         self._gpu_sandbox = GpuSandbox(settings, self._cells)
+        self._prepared = PreparedWorkers(
+            settings,
+            host=self._host,
+            memory=self._memory,
+            cells=self._cells,
+            residents=self._residents,
+            gpu_sandbox=self._gpu_sandbox,
+            sizing=device_sizing,
+        )
         self._device_watch = DeviceWatch(
             devices,
             first=table,
@@ -109,6 +119,7 @@ class LocalRuntime:
             sizing=device_sizing,
             residents=self._residents,
             pid=self._host.pid,
+            prepared=self._prepared.pids,
         )
         self._conversions = Conversions(
             folder=data_dir / "cache" / "openvino",
@@ -122,7 +133,7 @@ class LocalRuntime:
             memory=self._memory,
             on_quarantined=self._quarantine,
         )
-        self._residents.background = self._conversions
+        self._residents.backgrounds = [self._conversions, self._prepared]
         self._processes = Processes(
             host=self._host,
             cells=self._cells,
@@ -148,6 +159,7 @@ class LocalRuntime:
             engines=engines,
             gpu_sandbox=self._gpu_sandbox,
             device_watch=self._device_watch,
+            prepared=self._prepared,
             logs=self._logs,
             threads=threads,
             cores=cores,
@@ -178,6 +190,7 @@ class LocalRuntime:
             host=self._host,
             processes=self._processes,
             watchdog=MemoryWatchdog(self._host, self._residents, self._memory),
+            prepared=self._prepared,
             cells=self._cells,
             logs=self._logs,
         )
@@ -390,8 +403,11 @@ class LocalRuntime:
             pool.add_event(Reason.ENGINE_SET_ASIDE, message)
 
     def _exited(self, process_id: str, status: int) -> None:
-        """Handles the end of one of the host's processes: a replica, a conversion or a trial."""
+        """Handles the end of one of the host's processes: a replica, a prepared worker, a
+        conversion or a trial.
+        """
         self._processes.exited(process_id, status)
+        self._prepared.exited(process_id)
         self._conversions.exited(process_id, status)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -27,14 +28,16 @@ from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
+from stoker.runtime.local.processes.prepared_workers import PreparedWorker, PreparedWorkers
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.pool.callbacks import ReplicaCallbacks
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec
+from stoker.sandbox import Opening
 from stoker.wire.notices import Notice
-from stoker.wire.protocol import ChosenPrecision, OwnEnvironment, ReplicaSpec, Sharing
+from stoker.wire.protocol import ChosenPrecision, Execution, OwnEnvironment, ReplicaSpec, Sharing
 
 BOTH_BYTES = 512 * MIB
 """Maximum bytes of a language model's weights that may be in memory twice during the start. They
@@ -44,6 +47,28 @@ FEW_CORES = 8
 """Maximum number of cores for which replicas that use all cores compute in turn. This was measured
 on two cores. A small model's pass cannot use many cores, so two passes at once may be faster there.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """Decisions about one start."""
+
+    replica_id: str
+    spec: DeploymentSpec
+    started: DeploymentSpec
+    """Specification with the engine that was chosen for its device."""
+    folder: Path
+    device: str
+    visible_devices: str | None
+    openings: Sequence[Opening]
+    environment: OwnEnvironment | None
+    conversion: Path
+    adapters: Path | None
+    execution: Execution | None
+
+    @property
+    def is_on_device(self) -> bool:
+        return bool(self.visible_devices)
 
 
 class ReplicaStarter:
@@ -63,6 +88,7 @@ class ReplicaStarter:
         engines: AutomaticEngine,
         gpu_sandbox: GpuSandbox,
         device_watch: DeviceWatch,
+        prepared: PreparedWorkers,
         logs: LogFiles,
         threads: int,
         cores: int,
@@ -85,6 +111,7 @@ class ReplicaStarter:
         self._engines = engines
         self._gpu_sandbox = gpu_sandbox
         self._device_watch = device_watch
+        self._prepared = prepared
         self._logs = logs
         self._threads = threads
         self._is_crowded = threads >= cores and 1 < cores <= FEW_CORES
@@ -93,68 +120,110 @@ class ReplicaStarter:
         folder = await self._folders.folder(spec)
         _check_served(spec)
         await self._weigh(spec, folder, replica_id)
+        plan = await self._plan(spec, folder, replica_id)
+        worker = await self._prepared.take(
+            replica_id, folder, plan.openings, is_plain=not plan.execution
+        )
+        try:
+            return await self._fork(plan, generation, worker)
+        except BaseException:
+            if worker:
+                self._prepared.abandon(replica_id, worker)
+            raise
+
+    async def _plan(self, spec: DeploymentSpec, folder: Path, replica_id: str) -> "_Plan":
         device, visible_devices = self.device(spec, replica_id)
         openings = await self._gpu_sandbox.openings() if device != "cpu" else ()
         is_on_device = bool(visible_devices)
         started = self._engines.on_device(spec) if is_on_device else spec
-        is_chosen = started.engine != spec.engine
         environment = self._environment(started, device, replica_id)
-        budget_key = f"{device}-{spec.dtype}-{self._threads}"
-        sharing_key = f"{spec.pipeline}-{device}-{spec.dtype}"
         conversion = self._conversions.place(spec, folder)
         if problem := self._conversions.problem(spec, conversion):
             raise LoadError(problem, lasting=True)
         adapters = await self._folders.adapters(spec) if spec.has_adapters else None
-        cell = self._cells.make(replica_id)
+        # All other replicas switch to it after they have loaded.
+        execution = self._conversions.chosen(spec, conversion)
+        is_chosen = started.engine != spec.engine
+        return _Plan(
+            replica_id=replica_id,
+            spec=spec,
+            started=started,
+            folder=folder,
+            device=device,
+            visible_devices=visible_devices,
+            openings=openings,
+            environment=environment,
+            conversion=conversion,
+            adapters=adapters,
+            execution=execution if _begins_converted(spec, folder) and not is_chosen else None,
+        )
+
+    async def _fork(
+        self, plan: "_Plan", generation: int, worker: PreparedWorker | None
+    ) -> ReplicaHandle:
+        """Forks the replica, or starts it in a prepared worker."""
+        spec, replica_id = plan.spec, plan.replica_id
+        if worker:
+            self._cells.rename(worker.id, replica_id)
+            cell = self._cells.cell(replica_id)
+        else:
+            cell = self._cells.make(replica_id)
+        budget_key = f"{plan.device}-{spec.dtype}-{self._threads}"
+        sharing_key = f"{spec.pipeline}-{plan.device}-{spec.dtype}"
         callbacks = self._callbacks(
-            spec, budget_key, sharing_key, uses_devices=is_on_device, is_chosen=is_chosen
+            spec,
+            budget_key,
+            sharing_key,
+            uses_devices=plan.is_on_device,
+            is_chosen=plan.started.engine != spec.engine,
         )
         replica = await self._processes.connect(replica_id, generation, callbacks)
-        replica.explain_device(self._why_no_device(spec, device))
+        replica.explain_device(self._why_no_device(spec, plan.device))
         pool = self._pools.get(spec.id)
         if pool is None:
             replica.close()
             raise LoadError("the deployment was deleted.")
-        if openings:
+        if plan.openings:
             self._gpu_sandbox.report(pool)
         # Before the replica's walls are set up: they enclose only existing folders.
-        conversion.parent.mkdir(parents=True, exist_ok=True)
-        # All other replicas switch to it after they have loaded.
-        execution = self._conversions.chosen(spec, conversion)
-        execution = execution if _begins_converted(spec, folder) and not is_chosen else None
-        if execution:
-            replica.conversion.begin_with(execution)
+        plan.conversion.parent.mkdir(parents=True, exist_ok=True)
+        if plan.execution:
+            replica.conversion.begin_with(plan.execution)
+        if worker:
+            self._cells.hand_over(replica_id)
+            self._prepared.started(replica_id, worker)
         self._processes.fork(
-            Resident(replica, pool, spec, folder, conversion, engine=started.engine),
+            Resident(replica, pool, spec, plan.folder, plan.conversion, engine=plan.started.engine),
             ReplicaSpec(
                 id=replica_id,
                 pipeline=spec.pipeline,
-                model_dir=str(folder),
+                model_dir=str(worker.models if worker else plan.folder),
                 address=self._cells.address(replica_id),
                 log_path=str(self._logs.path(spec.deployment)),
                 flight_path=str(self._cells.flight_path(replica_id)),
-                engine=started.engine,
-                device=device,
-                visible_devices=visible_devices,
+                engine=plan.started.engine,
+                device=plan.device,
+                visible_devices=plan.visible_devices,
                 dtype=spec.dtype,
                 threads=self._threads,
                 batch_budgets=self._findings.budgets(spec.source, budget_key),
                 sharing=self._findings.sharing(spec.source, sharing_key),
                 precision=self._precision(spec, sharing_key),
                 limits=self._settings.media_limits,
-                turns_with=self._turns_with(started),
-                execution=execution,
-                environment=environment,
+                turns_with=self._turns_with(plan.started),
+                execution=plan.execution,
+                environment=plan.environment,
                 cell=cell,
                 secret_path=str(self._cells.secret_path(replica_id)),
-                conversions=str(conversion.parent),
+                conversions=str(plan.conversion.parent),
                 cache_bytes=most_cache_bytes(self._memory.main.total),
                 options=dict(spec.config),
-                notices=self._engines.notices(spec) if is_on_device else [],
-                adapters=str(adapters or ""),
+                notices=self._engines.notices(spec) if plan.is_on_device else [],
+                adapters=str(plan.adapters or ""),
                 adapter_bytes=self._settings.adapter_cache_mib * MIB,
-                openings=[*openings],
+                openings=[*plan.openings],
             ),
+            worker.id if worker else None,
         )
         return replica
 

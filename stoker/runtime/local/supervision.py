@@ -15,6 +15,7 @@ from stoker.runtime.local.processes.cores import Cores
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.memory_watchdog import FOLDERS_S, LOOK_S, MemoryWatchdog
+from stoker.runtime.local.processes.prepared_workers import PreparedWorkers
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
 from stoker.runtime.observed import Status
@@ -41,6 +42,7 @@ class Supervision:
         host: EngineHost,
         processes: Processes,
         watchdog: MemoryWatchdog,
+        prepared: PreparedWorkers,
         cells: Sandboxes,
         logs: LogFiles,
     ) -> None:
@@ -55,6 +57,7 @@ class Supervision:
         self._host = host
         self._processes = processes
         self._watchdog = watchdog
+        self._prepared = prepared
         self._cells = cells
         self._logs = logs
         self._cutting: asyncio.Task[None] | None = None
@@ -81,6 +84,7 @@ class Supervision:
             self._host.look,
             self._processes.look_for_kills,
             self._memory.settle,
+            self._prepared.tick,
             self._cut_logs,
             self._write_findings,
         ):
@@ -113,6 +117,8 @@ class Supervision:
     def _offer(self, resident: Resident) -> None:
         replica, spec, pool = resident.replica, resident.spec, resident.pool
         if replica.status is not Status.READY or not spec.runs_like(pool.spec):
+            return
+        if resident.is_prepared:
             return
         self._conversions.offer(replica, spec, resident.model_dir, resident.conversion)
         if problem := self._conversions.problem(spec, resident.conversion):

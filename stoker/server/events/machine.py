@@ -63,6 +63,7 @@ def devices(found: MachineStats) -> list[schemas.MachineDevice]:
             uuid=device.uuid,
             used_bytes=device.used_bytes,
             other_bytes=device.other_bytes,
+            prepared_workers=device.prepared_workers,
         )
         for device in found.devices
     ]

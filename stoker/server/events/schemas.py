@@ -63,13 +63,16 @@ class MachineDevice(ResponseModel):
     budget_bytes: int = Field(
         description="Memory that all replicas together may use; 0 if the device is missing."
     )
-    held_bytes: int = Field(description="Memory that replicas have claimed.")
+    held_bytes: int = Field(description="Memory that replicas and prepared workers have claimed.")
     uuid: str = Field(description="UUID of the GPU or of its MIG instance.")
     used_bytes: int | None = Field(
         description="Memory in use by all processes, as the driver reports it. Null if unknown."
     )
     other_bytes: int = Field(
         description="Memory held by processes that are not replicas of this server."
+    )
+    prepared_workers: int = Field(
+        description="Processes that have opened the device and wait for a model."
     )
 
 

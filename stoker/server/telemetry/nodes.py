@@ -52,17 +52,24 @@ def _memory(machines: Sequence[tuple[Name, MachineStats]]) -> Iterable[Metric]:
 
 
 def of_devices(machines: Sequence[tuple[Name, MachineStats]]) -> Iterable[Metric]:
-    """Yields the memory of each GPU. The labels of the node are empty without a fleet."""
+    """Yields the memory of each GPU, and its prepared workers. The labels of the node are empty
+    without a fleet.
+    """
     labels = [*NODE, "device", "name", "uuid"]
     total, budget, held, used, other = (
         GaugeMetricFamily(f"stoker_device_memory_{measure}_bytes", text, labels=labels)
         for measure, text in (
             ("total", "Memory of a GPU or of its MIG instance."),
             ("budget", "Memory of a GPU that replicas may claim together. 0 if it disappeared."),
-            ("held", "Memory of a GPU that replicas have claimed."),
+            ("held", "Memory of a GPU that replicas and prepared workers have claimed."),
             ("used", "Memory of a GPU in use by all processes, as the driver reports it."),
             ("other", "Memory of a GPU held by processes other than replicas."),
         )
+    )
+    workers = GaugeMetricFamily(
+        "stoker_device_prepared_workers",
+        "Processes that have opened a GPU and wait for a model.",
+        labels=labels,
     )
     for node, machine in machines:
         for device in machine.devices:
@@ -71,9 +78,10 @@ def of_devices(machines: Sequence[tuple[Name, MachineStats]]) -> Iterable[Metric
             budget.add_metric(names, device.budget_bytes)
             held.add_metric(names, device.held_bytes)
             other.add_metric(names, device.other_bytes)
+            workers.add_metric(names, device.prepared_workers)
             if device.used_bytes is not None:
                 used.add_metric(names, device.used_bytes)
-    return total, budget, held, used, other
+    return total, budget, held, used, other, workers
 
 
 def _at_work(found: Sequence[NodeStats]) -> Iterable[Metric]:

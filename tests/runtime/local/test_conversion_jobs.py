@@ -80,7 +80,7 @@ class World:
             on_rejected=lambda *_: None,
             clock=self.clock,
         )
-        self.residents.background = self.jobs
+        self.residents.backgrounds = [self.jobs]
         self.model = folder / "model"
         self.model.mkdir()
         (self.model / "model.safetensors").write_bytes(bytes(WEIGHTS))

@@ -8,9 +8,9 @@ import pytest
 
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
-from stoker.runtime.local.memory.budget import LENT_IDLE_S
 from stoker.runtime.local.memory.candidates import EvictionCandidate
 from stoker.runtime.local.memory.claims import Need
+from stoker.runtime.local.memory.evictions import LENT_IDLE_S
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.waiting import PATIENCE_S
 

@@ -9,6 +9,7 @@ from stoker.base.errors import CapacityError
 from stoker.runtime.local.memory.budget import Budget
 from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
 from stoker.runtime.local.memory.devices import Device
+from stoker.runtime.local.memory.evictions import Evictions
 from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 
 LEAST_OTHER_BYTES = 256 * MIB
@@ -44,19 +45,19 @@ class Budgets:
             device_share: the fraction of each device's memory that replicas may use.
         """
         self._device_share = device_share
-        self.main = Budget("memory", total, candidates, clock, hot_share=hot_share)
+        self.main = Budget("memory", total, candidates, hot_share=hot_share)
         self.devices = [
             Budget(
                 f"the memory of GPU {device.index}",
                 int(device.total_bytes * device_share),
                 candidates,
-                clock,
                 hot_share=hot_share,
                 device=device,
             )
             for device in devices
         ]
         self.all = [self.main, *self.devices]
+        self._evictions = {book: Evictions(book, candidates, clock) for book in self.all}
 
     def found(
         self, devices: Sequence[Device], real: Mapping[str, int] | None = None
@@ -159,7 +160,13 @@ class Budgets:
         if asked.wanted is None:
             return []
         places = [book for book in self.eligible(asked) if line.lacks(asked, book) <= 0]
-        places.sort(key=lambda book: (_is_elsewhere(asked, book), -asked.room(book)))
+        places.sort(
+            key=lambda book: (
+                _is_elsewhere(asked, book),
+                asked.worker(book) is None,
+                -asked.room(book),
+            )
+        )
         count = asked.wanted.count
         return places[:count] if len(places) >= count else None
 
@@ -176,9 +183,11 @@ class Budgets:
         claim = waiter.asked
         options: list[tuple[tuple[bool, int, int], Budget, list[EvictionCandidate]]] = []
         for book in self.eligible(claim):
-            victims = _victims(waiter, book, line, wanted_by)
+            # Its memory is counted already: the claim replaces this worker.
+            replaced = [worker for worker in [claim.worker(book)] if worker]
+            victims = self._victims(waiter, book, line, wanted_by, beside=replaced)
             if victims is not None:
-                cost = sum(book.size(one.replica_id) for one in victims)
+                cost = sum(book.size(one.replica_id) for one in victims if not one.is_prepared)
                 rank = (_is_elsewhere(claim, book), cost, -claim.room(book))
                 options.append((rank, book, victims))
         count = claim.wanted.count if claim.wanted else 0
@@ -187,9 +196,66 @@ class Budgets:
         chosen = sorted(options, key=lambda one: one[0])[:count]
         gone = {one.replica_id: one for *_, victims in chosen for one in victims}
         freed = sum(self.main.size(replica_id) for replica_id in gone)
-        more = _victims(waiter, self.main, line, wanted_by, freed=freed, beside=gone)
+        more = self._victims(waiter, self.main, line, wanted_by, freed=freed, beside=gone)
         books = [self.main, *(book for _, book, _ in chosen)]
         return EvictionPlan(books, [] if more is None else [*gone.values(), *more])
+
+    def _victims(
+        self,
+        waiter: Waiter,
+        book: Budget,
+        line: Line,
+        wanted_by: WantedBy,
+        *,
+        freed: int = 0,
+        beside: Collection[str] = (),
+    ) -> list[EvictionCandidate] | None:
+        """Returns the replicas to evict for a claim on a budget. None if the claim cannot be met
+        there now.
+
+        Args:
+            freed: bytes that become free when the replicas in `beside` are evicted.
+            beside: replicas that are evicted or replaced anyway.
+        """
+        lacks = line.lacks(waiter.asked, book)
+        if lacks <= 0:
+            return []
+        if line.is_short(book):
+            return None
+        return self._evictions[book].victims(
+            waiter.asked.of(book),
+            lacks - book.leaving - freed,
+            wanted_by=wanted_by(book),
+            is_patient=line.is_patient(waiter),
+            beside=beside,
+        )
+
+    def yielding(self, asked: MemoryNeed) -> list[EvictionCandidate]:
+        """Returns the prepared workers that must end so that a claim fits without the eviction of a
+        replica. Empty if that is not enough.
+        """
+        needed = self._yielding(asked, self.main)
+        if needed is None or asked.wanted is None:
+            return needed or []
+        options = [self._yielding(asked, book) for book in self.eligible(asked)]
+        fitting = sorted((option for option in options if option is not None), key=len)
+        if len(fitting) < asked.wanted.count:
+            return []
+        chosen = [*needed, *(each for option in fitting[: asked.wanted.count] for each in option)]
+        return [*{each.replica_id: each for each in chosen}.values()]
+
+    def _yielding(self, asked: MemoryNeed, book: Budget) -> list[EvictionCandidate] | None:
+        """Returns the workers that must end on one budget. None if that is not enough."""
+        missing, chosen = asked.of(book).size - asked.room(book), list[EvictionCandidate]()
+        for worker in self._evictions[book].prepared():
+            if missing > 0 and worker.replica_id != asked.worker(book):
+                chosen.append(worker)
+                missing -= book.size(worker.replica_id)
+        return chosen if missing <= 0 else None
+
+    def surplus(self, book: Budget, wanted_by: Collection[str]) -> list[EvictionCandidate]:
+        """Returns the idle replicas to evict until the rest of a budget fits again."""
+        return self._evictions[book].surplus(wanted_by) if book.excess > 0 else []
 
     def is_lent(self, asked: MemoryNeed) -> bool:
         """Returns True if a `hot` deployment's claim exceeds the share that its account may keep
@@ -261,35 +327,6 @@ class Shares:
             sizes = sorted(asked.of(book).size for book in self._budgets.eligible(asked))
             more = sum(sizes[: asked.wanted.count])
             self._devices[account] = self._devices.get(account, 0) + more
-
-
-def _victims(
-    waiter: Waiter,
-    book: Budget,
-    line: Line,
-    wanted_by: WantedBy,
-    *,
-    freed: int = 0,
-    beside: Collection[str] = (),
-) -> list[EvictionCandidate] | None:
-    """Returns the replicas to evict for a claim on a budget. None if the claim cannot be met there
-    now.
-
-    Args:
-        freed: bytes that become free when the replicas in `beside` are evicted.
-    """
-    lacks = line.lacks(waiter.asked, book)
-    if lacks <= 0:
-        return []
-    if line.is_short(book):
-        return None
-    return book.victims(
-        waiter.asked.of(book),
-        lacks - book.leaving - freed,
-        wanted_by=wanted_by(book),
-        is_patient=line.is_patient(waiter),
-        beside=beside,
-    )
 
 
 def _is_elsewhere(asked: MemoryNeed, book: Budget) -> bool:

@@ -19,6 +19,8 @@ class EvictionCandidate:
     """True if the replica is only evicted when its memory is lent."""
     can_sleep: bool = False
     """True if its GPU memory can be moved to main memory instead."""
+    is_prepared: bool = False
+    """True for a prepared worker, which is evicted before any replica."""
 
 
 class Candidates(Protocol):

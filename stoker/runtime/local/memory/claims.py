@@ -11,6 +11,8 @@ class Need:
     size: int
     """Size in bytes."""
     account: str = ""
+    is_prepared: bool = False
+    """True for a prepared worker, which belongs to no account."""
 
 
 @dataclass(eq=False)
@@ -18,7 +20,10 @@ class _Claim:
     deployment_id: str
     size: int
     account: str
+    is_prepared: bool = False
     is_ending: bool = False
+    is_usable: bool = False
+    """True for a prepared worker that can become a replica."""
 
 
 class Claims:
@@ -28,7 +33,9 @@ class Claims:
         self._claims: dict[str, _Claim] = {}
 
     def enter(self, replica_id: str, need: Need) -> None:
-        self._claims[replica_id] = _Claim(need.deployment_id, need.size, need.account)
+        self._claims[replica_id] = _Claim(
+            need.deployment_id, need.size, need.account, need.is_prepared
+        )
 
     def resize(self, replica_id: str, size: int) -> bool:
         """Sets the measured size of a replica. Returns True if it has a claim here and the size
@@ -48,6 +55,15 @@ class Claims:
     def strike(self, replica_id: str) -> bool:
         """Removes a replica's claim. Returns True if it existed."""
         return self._claims.pop(replica_id, None) is not None
+
+    def staying_size(self, replica_id: str) -> int:
+        """Returns the bytes of a replica that is not about to end. 0 for all others."""
+        claim = self._claims.get(replica_id)
+        return claim.size if claim and not claim.is_ending else 0
+
+    def account(self, replica_id: str) -> str:
+        claim = self._claims.get(replica_id)
+        return claim.account if claim else ""
 
     def sizes(self) -> dict[str, int]:
         """Maps each replica with a claim to its bytes."""
@@ -74,9 +90,23 @@ class Claims:
         """Returns the bytes that each account holds."""
         held_by_account: dict[str, int] = {}
         for claim in self._claims.values():
-            if with_ending or not claim.is_ending:
+            if not claim.is_prepared and (with_ending or not claim.is_ending):
                 held_by_account[claim.account] = held_by_account.get(claim.account, 0) + claim.size
         return held_by_account
+
+    def mark_usable(self, worker_id: str, *, is_usable: bool) -> None:
+        """Records whether a prepared worker can become a replica."""
+        if claim := self._claims.get(worker_id):
+            claim.is_usable = is_usable
+
+    @property
+    def usable_workers(self) -> list[str]:
+        """Ids of the prepared workers that can become a replica."""
+        return [
+            worker_id
+            for worker_id, claim in self._claims.items()
+            if claim.is_usable and not claim.is_ending
+        ]
 
     def _held_by(self, deployment_id: str) -> int:
         return sum(

@@ -2,6 +2,8 @@
 
 from stoker.base.config import MIB, Settings
 from stoker.models.engines import environments
+from stoker.models.engines.catalogue import ENGINES
+from stoker.models.engines.record import AUTO
 from stoker.models.llm.engines.memory import device_cache_bytes
 from stoker.models.tasks.registry import GENERATING
 from stoker.runtime.graphics import graphics_of
@@ -64,6 +66,7 @@ class DeviceSizing:
             is_optional=graphics.is_optional,
             half_size=self._with_work(in_half) if in_half else 0,
             overhead=self._with_work(0),
+            takes_prepared=graphics.count == 1 and _takes_prepared(spec),
         )
 
     def keep_weights(self, source: str, weights: WeightSizes) -> None:
@@ -157,3 +160,12 @@ class DeviceSizing:
 
     def _key(self, spec: DeploymentSpec) -> tuple[str, str]:
         return spec.source, f"{spec.pipeline}-{spec.engine}-{spec.dtype}"
+
+
+def _takes_prepared(spec: DeploymentSpec) -> bool:
+    """Returns True if a replica can start in a prepared worker, which has torch and no access to
+    folders of other replicas.
+    """
+    record = ENGINES.get(spec.engine)
+    has_torch = spec.engine == AUTO or (record is not None and record.is_torch)
+    return has_torch and not spec.has_adapters and spec.engine not in environments.NAMES

@@ -34,17 +34,20 @@ class DeviceWatch:
         sizing: DeviceSizing,
         residents: ReplicaTable,
         pid: Callable[[str], int | None],
+        prepared: Callable[[str], Mapping[str, int]] = lambda _uuid: {},
     ) -> None:
         """
         Args:
             first: the devices at the start, before any replica runs.
             pid: returns a replica's process id.
+            prepared: returns the process ids of a device's prepared workers.
         """
         self._devices = devices
         self._memory = memory
         self._sizing = sizing
         self._residents = residents
         self._pid = pid
+        self._prepared = prepared
         self._before = {device.uuid: device.used_bytes for device in first}
         """Maps a device to the bytes in use before the first replica."""
         memory.found(first)
@@ -100,6 +103,9 @@ class DeviceWatch:
                 else:
                     context = self._sizing.context_bytes(kinds.get(uuid, ""))
                 real[resident.replica.id] = reserved + context
+            for worker_id, worker_pid in self._prepared(_uuid(book)).items():
+                if held := processes.get(worker_pid, {}).get(_uuid(book)):
+                    real[worker_id] = held
         return real
 
     def _measure_by_difference(self, table: Sequence[Device], processes: ProcessBytes) -> None:
@@ -111,11 +117,12 @@ class DeviceWatch:
             if device is None or device.used_bytes is None or before is None:
                 continue
             # A replica that loads, ends or falls asleep holds an unknown amount.
-            is_whole = measured and len(measured) == len(book.sizes()) and not book.leaving
+            contexts = len(measured) + len(self._prepared(uuid))
+            is_whole = measured and contexts == len(book.sizes()) and not book.leaving
             if not is_whole or any(uuid in held for held in processes.values()):
                 continue
             reserved = sum(resident.replica.vitals.device_bytes or 0 for resident in measured)
-            context = (device.used_bytes - before - reserved) // len(measured)
+            context = (device.used_bytes - before - reserved) // contexts
             self._sizing.measure_context(device.kind, context, may_lower=True)
 
     def _books(self) -> Iterable[Budget]:

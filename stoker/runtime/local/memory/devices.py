@@ -219,6 +219,8 @@ class DeviceNeed:
     """Bytes that it would need in half precision. 0 if unknown, or if it is half precision."""
     overhead: int = 0
     """Bytes that any model needs in addition to its weights."""
+    takes_prepared: bool = False
+    """True if a prepared worker can become the replica."""
 
     def of(self, device: Device, budget: int) -> int:
         """Returns the needed bytes of a device. All replicas together may use `budget` bytes of

@@ -27,6 +27,7 @@ from stoker.runtime.local.memory.budgets import Budgets
 from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
 from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.devices import Device, DeviceNeed
+from stoker.runtime.local.memory.prepared_claims import PreparedClaims
 from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 from stoker.runtime.observed import DeviceStats
 
@@ -66,6 +67,8 @@ class MemoryAllocator:
         )
         self.main = self._budgets.main
         self.devices: Sequence[Budget] = self._budgets.devices
+        self.prepared = PreparedClaims(self._budgets)
+        """Claims of prepared workers. Call `settle` after a change."""
         self._waiters: list[Waiter] = []
         self._asleep: dict[str, tuple[Device, int]] = {}
         """Maps a replica that gives up its device to this device, and the bytes that it holds
@@ -75,6 +78,11 @@ class MemoryAllocator:
         """Maps each account to the time when its last waiting claim was granted."""
 
     # --- queries ---
+
+    @property
+    def is_short(self) -> bool:
+        """True if a claim waits."""
+        return bool(self._waiters)
 
     def waiting(self) -> list[tuple[str, int, str]]:
         """Returns the waiting claims in order: deployment, bytes and reason in words."""
@@ -106,6 +114,7 @@ class MemoryAllocator:
                 uuid=book.device.uuid,
                 used_bytes=book.used_bytes,
                 other_bytes=book.other_bytes,
+                prepared_workers=len(book.usable_workers),
             )
             for book in self.devices
             if book.device
@@ -117,7 +126,12 @@ class MemoryAllocator:
             claim = self._budgets.possible(MemoryNeed(need, wanted))
         except CapacityError:
             return False
-        return self._budgets.places(claim, Line(self._clock())) is not None
+        return self._has_room(claim)
+
+    def _has_room(self, asked: MemoryNeed) -> bool:
+        """Prepared workers end for a claim, so their memory counts as free."""
+        has_places = self._budgets.places(asked, Line(self._clock())) is not None
+        return has_places or bool(self._budgets.yielding(asked))
 
     def why_no_device(self, need: Need, wanted: DeviceNeed | None) -> str:
         """Returns why a claim can never get a device, in words. Empty if it can."""
@@ -200,7 +214,7 @@ class MemoryAllocator:
 
     def take(self, replica_id: str, need: Need, wanted: DeviceNeed | None = None) -> bool:
         """Claims free memory without overtaking a waiting claim. Returns False if not enough is
-        free.
+        free. It may be free soon if prepared workers hold it, because they end then.
 
         Raises `CapacityError` if the claim can never fit.
         """
@@ -208,8 +222,12 @@ class MemoryAllocator:
 
     def _take(self, replica_id: str, asked: MemoryNeed) -> bool:
         claim = self._budgets.possible(asked)
-        places = None if self._waiters else self._budgets.places(claim, Line(self._clock()))
+        if self._waiters:
+            return False
+        places = self._budgets.places(claim, Line(self._clock()))
         if places is None:
+            for worker in self._budgets.yielding(claim):
+                self._evict(worker)
             return False
         self._enter(replica_id, claim, places)
         return True
@@ -240,11 +258,12 @@ class MemoryAllocator:
 
     def release(self, replica_id: str) -> None:
         self._asleep.pop(replica_id, None)
+        self.prepared.drop(replica_id)
         for waiter in self._waiters:
             if waiter.replica_id == replica_id and not waiter.granted.done():
                 waiter.granted.set_exception(ReplicaEndedError())
         struck = [book.strike(replica_id) for book in self._budgets.all]
-        if any(struck):
+        if self.prepared.give_back(replica_id) or any(struck):
             self.settle()
 
     # --- sleep ---
@@ -272,8 +291,7 @@ class MemoryAllocator:
 
     def has_device_room(self, replica_id: str, deployment_id: str, account: str) -> bool:
         """Returns True if a sleeping replica could wake without an eviction."""
-        asked = self._device_need(replica_id, deployment_id, account)
-        return self._budgets.places(asked, Line(self._clock())) is not None
+        return self._has_room(self._device_need(replica_id, deployment_id, account))
 
     def _device_need(self, replica_id: str, deployment_id: str, account: str) -> MemoryNeed:
         device, size = self._asleep[replica_id]
@@ -322,7 +340,7 @@ class MemoryAllocator:
     def settle(self) -> None:
         """Grants the claims that fit, and evicts replicas for the next claims."""
         for book in self._budgets.all:
-            for candidate in book.surplus(self._wanted_by(book)) if book.excess > 0 else ():
+            for candidate in self._budgets.surplus(book, self._wanted_by(book)):
                 self._evict(candidate)
         line = Line(self._clock())
         for waiter in self._in_turn():
@@ -372,6 +390,7 @@ class MemoryAllocator:
     def _enter(self, replica_id: str, asked: MemoryNeed, places: Sequence[Budget]) -> None:
         # A replica that wakes has a claim on main memory.
         books = places if replica_id in self._asleep else (self.main, *places)
+        self.prepared.replace(replica_id, asked, places)
         for book in books:
             book.enter(replica_id, asked.of(book))
 

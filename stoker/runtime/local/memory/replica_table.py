@@ -1,6 +1,6 @@
 """Table of the replicas with a process here, and which of them may be evicted for others."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +39,8 @@ class Resident:
     """Bytes that the process holds of each of its GPUs in addition to those of torch: CUDA's
     context and libraries. None if not measured.
     """
+    is_prepared: bool = False
+    """True if it started in a prepared worker, which cannot read the model's conversions."""
     may_write: int | None = None
     """Maximum bytes of the replica's own folder. None if not determined yet."""
 
@@ -53,21 +55,22 @@ class BackgroundWork(Protocol):
 
     def evictable(self) -> Iterable[EvictionCandidate]: ...
 
-    def evict(self, job_id: str) -> None: ...
+    def evict(self, job_id: str) -> None:
+        """Ends a piece of work. Ignores ids of other work."""
+        ...
 
 
 class ReplicaTable(dict[str, Resident]):
     """Maps replica ids to residents. Provides the `Candidates` of the memory's budget."""
 
-    background: BackgroundWork | None = None
+    backgrounds: Sequence[BackgroundWork] = ()
     """Background work that may be evicted for replicas."""
     can_sleep: Callable[[Resident], bool] | None = None
     """Returns True if a replica's GPU memory can be moved to main memory. None: no replica's."""
 
     def idle(self) -> Iterable[EvictionCandidate]:
-        background_work = self.background.evictable() if self.background else ()
         return [
-            *background_work,
+            *(candidate for work in self.backgrounds for candidate in work.evictable()),
             *self._asleep(),
             *self._idle(),
         ]
@@ -107,8 +110,9 @@ class ReplicaTable(dict[str, Resident]):
     def evict(self, replica_id: str) -> None:
         if resident := self.get(replica_id):
             resident.pool.evict(resident.replica)
-        elif self.background:
-            self.background.evict(replica_id)
+        else:
+            for work in self.backgrounds:
+                work.evict(replica_id)
 
     def put_to_sleep(self, replica_id: str) -> None:
         if resident := self.get(replica_id):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.runtime.local.memory.budget import Budget
 from stoker.runtime.local.memory.claims import Need
@@ -24,12 +24,22 @@ class MemoryNeed:
     def of(self, book: Budget) -> Need:
         if book.device is None or self.wanted is None:
             return self.need
-        size = self.wanted.of(book.device, book.total)
-        return Need(self.need.deployment_id, size, self.need.account)
+        return replace(self.need, size=self.wanted.of(book.device, book.total))
 
     def room(self, book: Budget) -> int:
-        """Returns the bytes of a budget that are available for the claim. May be negative."""
-        return book.room(self.need.deployment_id, self.need.account)
+        """Returns the bytes of a budget that are available for the claim. May be negative.
+
+        Includes the bytes of the prepared worker that the claim would replace.
+        """
+        worker_id = self.worker(book)
+        replaced = book.size(worker_id) if worker_id else 0
+        return book.room(self.need.deployment_id, self.need.account) + replaced
+
+    def worker(self, book: Budget) -> str | None:
+        """Returns the prepared worker of a device that the claim would replace."""
+        if book.device is None or self.wanted is None or not self.wanted.takes_prepared:
+            return None
+        return next(iter(book.usable_workers), None)
 
 
 @dataclass(eq=False)

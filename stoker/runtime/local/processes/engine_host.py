@@ -25,10 +25,12 @@ from stoker.wire.host_messages import (
     Pong,
     Preload,
     Preloaded,
+    Prepare,
     Signal,
     Try,
+    WorkerReport,
 )
-from stoker.wire.protocol import ReplicaSpec
+from stoker.wire.protocol import ReplicaSpec, WorkerSpec
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +80,10 @@ class EngineHost:
         self._log_path = log_path
         self._on_exit = on_exit
         self._on_skipped = on_skipped
+        self._on_prepared: Callable[[WorkerReport], None] = lambda _event: None
+        self._on_preloaded: Callable[[], None] = lambda: None
+        self.cuda_problem = ""
+        """Reason that forks of the host cannot use CUDA. Empty if they can."""
         self._skipped: dict[Preload, str] = {}
         """Maps each preload that the host did not run to the reason."""
         self._process: asyncio.subprocess.Process | None = None
@@ -126,6 +132,12 @@ class EngineHost:
         if self._task is None:
             self._task = asyncio.create_task(self._keep_running())
 
+    def listen(
+        self, on_prepared: Callable[[WorkerReport], None], on_preloaded: Callable[[], None]
+    ) -> None:
+        """Passes on the reports of workers, and of imported code."""
+        self._on_prepared, self._on_preloaded = on_prepared, on_preloaded
+
     @property
     def started(self) -> bool:
         return self._task is not None
@@ -156,6 +168,16 @@ class EngineHost:
         """Forks a replica. Its end, however early, is reported through `on_exit`."""
         self._pids[spec.id] = 0
         self._send(Fork(spec))
+
+    def prepare(self, worker: WorkerSpec) -> None:
+        """Forks a prepared worker. Its end is reported through `on_exit` with the worker's id."""
+        self._pids[worker.id] = 0
+        self._send(Prepare(worker))
+
+    def assign(self, worker_id: str, spec: ReplicaSpec) -> None:
+        """Starts a replica in a prepared worker, or forks it if the worker has ended."""
+        self._pids[spec.id] = 0
+        self._send(Fork(spec, worker_id))
 
     def convert(self, job: Conversion) -> None:
         """Converts a model for OpenVINO. Its end is reported through `on_exit` with the job's
@@ -242,6 +264,7 @@ class EngineHost:
                         extra={"why": event.cuda_problem},
                     )
                 self._failures = 0
+                self.cuda_problem = event.cuda_problem
                 self._ready.set()
                 for preload in self._preloads:
                     self._send(preload)
@@ -253,11 +276,16 @@ class EngineHost:
                         extra={"preload": event.name, "why": event.cuda_problem},
                     )
                     self._skip(event)
+                if event.is_new:
+                    _report(self._on_preloaded)
             case Pong():
                 # Any event is a sign of life.
                 pass
             case Forked():
                 self._pids[event.replica_id] = event.pid
+                self._pids.pop(event.worker, None)
+            case WorkerReport():
+                _report(lambda: self._on_prepared(event))
             case Exited():
                 self._ended(event.replica_id, event.status)
 
@@ -270,11 +298,15 @@ class EngineHost:
 
     def _ended(self, replica_id: str, status: int) -> None:
         if self._pids.pop(replica_id, None) is not None:
-            try:
-                self._on_exit(replica_id, status)
-            except Exception:
-                # An error raised from here would end the host and all replicas with it.
-                log.exception("exit of a process could not be handled")
+            _report(lambda: self._on_exit(replica_id, status))
+
+
+def _report(call: Callable[[], None]) -> None:
+    """Reports an event. An error raised from here would end the host and all replicas with it."""
+    try:
+        call()
+    except Exception:
+        log.exception("event of the engine host could not be handled")
 
 
 def _warn_of_threads(count: int) -> None:

@@ -73,8 +73,14 @@ class Processes:
             callbacks=callbacks,
         )
 
-    def fork(self, resident: Resident, replica_spec: ReplicaSpec) -> None:
-        """Forks a replica. It is registered and billed until `exited`."""
+    def fork(
+        self, resident: Resident, replica_spec: ReplicaSpec, worker: str | None = None
+    ) -> None:
+        """Forks a replica. It is registered and billed until `exited`.
+
+        Args:
+            worker: id of the prepared worker that becomes the replica.
+        """
         spec = resident.spec
         self.residents[resident.replica.id] = resident
         self._meter.begin(
@@ -85,7 +91,11 @@ class Processes:
             model=spec.model,
             memory_bytes=spec.memory_bytes,
         )
-        self._host.fork(replica_spec)
+        if worker:
+            resident.is_prepared = True
+            self._host.assign(worker, replica_spec)
+        else:
+            self._host.fork(replica_spec)
 
     def pid(self, replica_id: str) -> int | None:
         return self._host.pid(replica_id)

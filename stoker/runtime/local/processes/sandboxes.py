@@ -8,17 +8,28 @@ import os
 import random
 import secrets
 import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.base.config import Settings
-from stoker.base.temporary_folder import TemporaryFolder
+from stoker.base.temporary_folder import TemporaryFolder, remove_abandoned
 from stoker.sandbox import identity, landlock
 from stoker.wire.protocol import Cell
 
 log = logging.getLogger(__name__)
 
 _PREFIX = "stoker-run-"
+_MODELS_PREFIX = "prepared-"
 _SOCKET, _SECRET, _FLIGHT = "socket", "secret", "flight"
+
+
+@dataclass
+class _Made:
+    folder: Path
+    user: int | None
+    models: Path | None = None
+    """Folder for the model of a prepared worker."""
 
 
 class Sandboxes:
@@ -28,16 +39,18 @@ class Sandboxes:
 
     def __init__(self, settings: Settings) -> None:
         self._kept_back = str(settings.data_dir.resolve())
+        self._models_base = settings.data_dir.resolve() / "cache"
         self._users = settings.replica_users
         # Another server on this machine may use the same range.
         self._next = random.randrange(len(self._users)) if self._users else 0  # noqa: S311
-        self._made: dict[str, int | None] = {}
-        """Maps a process to its user."""
+        self._made: dict[str, _Made] = {}
+        self._models_root: TemporaryFolder | None = None
 
     def open(self) -> None:
         # A separate, short path: the kernel allows at most 107 bytes for a socket's path.
         self._temporary = TemporaryFolder(_PREFIX)
         self._root = self._temporary.path
+        remove_abandoned(self._models_base, _MODELS_PREFIX)
         if os.geteuid() == 0:
             # Each user can open its own folder below, but cannot list this one.
             self._root.chmod(0o711)
@@ -50,12 +63,44 @@ class Sandboxes:
 
     def close(self) -> None:
         self._temporary.remove()
+        if self._models_root:
+            self._models_root.remove()
 
     def make(self, name: str) -> Cell:
         """Creates a sandbox. `remove` deletes it."""
-        self.folder(name).mkdir(mode=0o700)
-        user = self._made[name] = self._free_user()
-        return Cell(str(self.folder(name)), user, self._kept_back)
+        folder = self._root / name
+        folder.mkdir(mode=0o700)
+        self._made[name] = _Made(folder, self._free_user())
+        return self.cell(name)
+
+    def cell(self, name: str) -> Cell:
+        made = self._made[name]
+        return Cell(str(made.folder), made.user, self._kept_back)
+
+    def make_models(self, name: str) -> Path:
+        """Creates the folder for the model of a sandbox's process. `remove` deletes it, too.
+
+        It is on the same file system as uploaded models, so that they can be linked into it. The
+        process may read it only.
+        """
+        if self._models_root is None:
+            self._models_base.mkdir(parents=True, exist_ok=True)
+            self._models_root = TemporaryFolder(_MODELS_PREFIX, self._models_base)
+        models = self._models_root.path / name
+        models.mkdir(mode=0o755)
+        self._made[name].models = models
+        return models
+
+    def rename(self, name: str, new: str) -> None:
+        """Gives a sandbox to another process id. Its folders keep their paths."""
+        self._made[new] = self._made.pop(name)
+
+    def hand_over(self, name: str) -> None:
+        """Gives the socket and the secret to the process's user, if the process runs already."""
+        user = self._made[name].user
+        if user is not None:
+            for path in (self.address(name), self.secret_path(name)):
+                os.chown(path, user, user, follow_symlinks=False)
 
     def new_secret(self, name: str) -> bytes:
         """Creates the secret that identifies the process to the gateway. The process reads and
@@ -77,15 +122,16 @@ class Sandboxes:
         """
         if name not in self._made:
             return
-        del self._made[name]
-        folder = self.folder(name)
+        made = self._made.pop(name)
+        folders = [folder for folder in (made.folder, made.models) if folder]
         try:
-            asyncio.get_running_loop().run_in_executor(None, _remove, folder)
+            asyncio.get_running_loop().run_in_executor(None, _remove, folders)
         except RuntimeError:
-            _remove(folder)
+            _remove(folders)
 
     def folder(self, name: str) -> Path:
-        return self._root / name
+        made = self._made.get(name)
+        return made.folder if made else self._root / name
 
     def address(self, name: str) -> str:
         return str(self.folder(name) / _SOCKET)
@@ -99,7 +145,7 @@ class Sandboxes:
     def _free_user(self) -> int | None:
         if os.geteuid() != 0 or not self._users:
             return None
-        used_users = {*self._made.values()}
+        used_users = {made.user for made in self._made.values()}
         for _ in self._users:
             user = self._users[self._next]
             self._next = (self._next + 1) % len(self._users)
@@ -120,5 +166,6 @@ class Sandboxes:
             )
 
 
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def _remove(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
