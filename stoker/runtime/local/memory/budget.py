@@ -10,11 +10,11 @@ from collections.abc import Collection
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
 from stoker.runtime.local.memory.candidates import Candidates
-from stoker.runtime.local.memory.claims import Claims, Need
+from stoker.runtime.local.memory.claims import BudgetClaims, Need
 from stoker.runtime.local.memory.devices import Device
 
 
-class Budget(Claims):
+class Budget(BudgetClaims):
     def __init__(
         self,
         name: str,

@@ -26,7 +26,7 @@ class _Claim:
     """True for a prepared worker that can become a replica."""
 
 
-class Claims:
+class BudgetClaims:
     """Bytes that each replica has claimed, whether or not they fit."""
 
     def __init__(self) -> None:
