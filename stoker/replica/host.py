@@ -27,6 +27,7 @@ from stoker.models.engines.catalogue import ENGINES
 from stoker.models.stages.kinds import ModelKind
 from stoker.replica import allocator, fresh, walls
 from stoker.replica import main as replica
+from stoker.replica.preparation.permits import Permits
 from stoker.replica.shared_lock import SharedLock, UnsupportedError
 from stoker.sandbox import places, priority
 from stoker.wire.conversions import Conversion, ConversionTrial
@@ -77,6 +78,7 @@ class Host:
         self._cuda_problem = cuda_problem
         self._children: dict[str, int] = {}
         self._locks = Locks()
+        self._permits = Permits.create()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -122,10 +124,10 @@ class Host:
 
     def _fork_replica(self, spec: ReplicaSpec) -> None:
         if self._cuda_problem and walls.may_use_gpu(spec):
-            self._fork(spec.id, lambda: fresh.execute(spec))
+            self._fork(spec.id, lambda: fresh.execute(spec, self._permits))
             return
         lock = self._locks.of(spec)
-        self._fork(spec.id, lambda: replica.run(spec, lock), lock)
+        self._fork(spec.id, lambda: replica.run(spec, lock, self._permits), lock)
 
     def _preload(self, command: Preload) -> None:
         """Imports an architecture's code, unless an attempt shows that forks could not use CUDA

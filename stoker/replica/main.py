@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,10 @@ from stoker.wire.protocol import (
     Work,
 )
 
+if TYPE_CHECKING:
+    from stoker.replica.preparation.parent import PreparationParent
+    from stoker.replica.preparation.permits import Permits
+
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
@@ -49,11 +53,12 @@ that all the time.
 """
 
 
-def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
+def run(spec: ReplicaSpec, lock: SharedLock | None = None, permits: "Permits | None" = None) -> int:
     """Loads the model and serves until a shutdown message. Returns the process's exit code.
 
     Args:
         lock: lock of the replicas that compute one after the other.
+        permits: permits for preparation processes. None: the replica has none.
     """
     configure_log(spec.id, spec.log_path)
     secret = _taken(Path(spec.secret_path))
@@ -61,6 +66,7 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
     walls.around_replica(spec)
     # Threads switch more often than every 5 ms, because requests are that short.
     sys.setswitchinterval(0.001)
+    preparation = _preparation(spec, permits)
     link = Link(spec.address, secret)
     try:
         problem = graphics.problem(spec)
@@ -75,9 +81,22 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
             sandbox.seal()
         # Passes on a GPU need no turns.
         passes = Passes(None if walls.may_use_gpu(spec) else lock)
-        return _serve(spec, link, passes, problem)
+        return _serve(spec, link, passes, problem, preparation)
     finally:
         link.close()
+
+
+def _preparation(spec: ReplicaSpec, permits: "Permits | None") -> "PreparationParent | None":
+    """Forks the parent of preparation processes, if the replica may have some.
+
+    Must be called behind the walls, and before CUDA is used and threads start.
+    """
+    from stoker.models.tasks.registry import GENERATING
+    from stoker.replica.preparation.parent import fork_parent
+
+    if permits is None or not spec.preparation_processes or spec.pipeline in GENERATING:
+        return None
+    return fork_parent(spec.preparation_processes, permits)
 
 
 def _notices(spec: ReplicaSpec, worker: Serving) -> list[Notice]:
@@ -92,10 +111,16 @@ def _notices(spec: ReplicaSpec, worker: Serving) -> list[Notice]:
     return bounded([*dtype_notices, *worker.notices])
 
 
-def _serve(spec: ReplicaSpec, link: Link, passes: Passes, device_problem: str) -> int:
+def _serve(
+    spec: ReplicaSpec,
+    link: Link,
+    passes: Passes,
+    device_problem: str,
+    preparation: "PreparationParent | None",
+) -> int:
     started = time.perf_counter()
     try:
-        worker = _load(spec, link, passes)
+        worker = _load(spec, link, passes, preparation)
     except Exception as error:
         log.exception("model could not be loaded")
         link.send_now(load_failure(error, spec.model_dir))
@@ -182,11 +207,14 @@ def _heartbeat(spec: ReplicaSpec, worker: Serving, memory: "Weight", stuck_s: fl
     )
 
 
-def _load(spec: ReplicaSpec, link: Link, passes: Passes) -> Serving:
+def _load(
+    spec: ReplicaSpec, link: Link, passes: Passes, preparation: "PreparationParent | None"
+) -> Serving:
     def progress(fraction: float, stage: str) -> None:
         link.send_now(Loading(fraction, stage))
 
-    return serving(spec, link.send, FlightRecord(Path(spec.flight_path)), passes, progress)
+    flight = FlightRecord(Path(spec.flight_path))
+    return serving(spec, link.send, flight, passes, progress, preparation=preparation)
 
 
 def _taken(path: Path) -> bytes:

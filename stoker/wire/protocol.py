@@ -151,6 +151,10 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum bytes for adapters that are kept loaded."""
     openings: list[Opening] = []
     """Exceptions from the walls that the GPU's driver needs. Ignored without a GPU."""
+    preparation_processes: int = 0
+    """Maximum number of processes of all replicas of the machine that prepare inputs. 0: the
+    replica has none.
+    """
 
 
 # --- gateway → replica ---

@@ -200,14 +200,24 @@ class Stages(ABC):
     or the number is unknown.
     """
     limits: MediaLimits = MediaLimits()
+    remembers: ClassVar[bool] = False
+    """True if `preprocess` depends on earlier inputs or outputs. Copies in other processes would
+    not know them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config: Any = None
+        self.attachments = 0
+        """Number of times that a model was attached."""
         self._last_decoded: tuple[Media, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last_decoded": None}
 
     def attach(self, model: Any) -> None:
         """Attaches the loaded model. Postprocessing needs its configuration."""
+        self.attachments += 1
         self.config = model.config
 
     def loaders(self, config: Any) -> Sequence[str]:

@@ -39,6 +39,8 @@ class TextTowerStages(TextStages):
     them. Therefore an item's result is a function, which `finish` calls after all items have one.
     """
 
+    remembers = True
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._known: OrderedDict[str, torch.Tensor] = OrderedDict()

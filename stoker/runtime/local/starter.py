@@ -24,6 +24,7 @@ from stoker.runtime.local.memory.devices import visible
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import Resident
+from stoker.runtime.local.processes.cores import most_preparation_processes
 from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
@@ -87,6 +88,7 @@ class ReplicaStarter:
         self._device_watch = device_watch
         self._logs = logs
         self._threads = threads
+        self._cores = cores
         self._is_crowded = threads >= cores and 1 < cores <= FEW_CORES
 
     async def start(self, spec: DeploymentSpec, generation: int, replica_id: str) -> ReplicaHandle:
@@ -154,6 +156,9 @@ class ReplicaStarter:
                 adapters=str(adapters or ""),
                 adapter_bytes=self._settings.adapter_cache_mib * MIB,
                 openings=[*openings],
+                preparation_processes=most_preparation_processes(
+                    self._settings.preparation_processes, self._cores, is_on_device=is_on_device
+                ),
             ),
         )
         return replica

@@ -1,6 +1,6 @@
 """Table of the replicas with a process here, and which of them may be evicted for others."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +31,8 @@ class Resident:
     """Last measured bytes held by the replica and its descendants, without the inherited ones."""
     below: int = 0
     """Bytes held by the replica's descendant processes."""
+    descendants: Sequence[int] = ()
+    """Its descendant processes."""
     stale_bytes: int = 0
     """Value of `Vitals.own_bytes` that includes GPU memory, because it was measured while the
     replica slept.
