@@ -36,8 +36,8 @@ from stoker.replica.open_requests import OpenRequests
 from stoker.replica.passes import Passes
 from stoker.replica.precision_fallback import PrecisionFallback
 from stoker.replica.preparation.parent import PreparationParent
-from stoker.replica.preparation.pool import PreparationJob, Prepared
-from stoker.replica.preparation.preparer import Preparer, shares_media
+from stoker.replica.preparation.pool import Prepared
+from stoker.replica.preparation.preparer import Preparer
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import RequestState
@@ -187,32 +187,14 @@ class TaskWorker:
     # --- the side thread ---
 
     def _prepare(self, request: RequestState, index: int) -> None:
-        if request.done or self._is_prepared_elsewhere(request, index):
+        if request.done:
             return
-        work = request.work
-        self._accept(
-            request, index, lambda: self._preparer.prepare(work.items[index], work.parameters)
-        )
-
-    def _is_prepared_elsewhere(self, request: RequestState, index: int) -> bool:
-        """Gives an item to another process. Returns False if it must be prepared here."""
-        work = request.work
-        item = work.items[index]
-        if shares_media(work.items, index):
-            return False
 
         def deliver(outcome: Prepared) -> None:
             self._side.put(lambda: self._accept(request, index, outcome))
 
-        job = PreparationJob(
-            item,
-            work.parameters,
-            work.key,
-            is_done=lambda: request.done,
-            deliver=deliver,
-            prepare=lambda: self._preparer.prepare(item, work.parameters),
-        )
-        return self._preparer.take(job)
+        if not self._preparer.take(request, index, deliver):
+            self._accept(request, index, lambda: self._preparer.prepare(request.work, index))
 
     def _accept(self, request: RequestState, index: int, prepare: Prepared) -> None:
         """Queues the samples of an item, which `prepare` returns."""

@@ -280,15 +280,16 @@ class PreparationPool:
 
     def _adjust(self) -> None:
         """Starts or ends a process, and delivers jobs that no process will accept."""
-        count = len(self._processes)
         self._demand.saw(self._pending)
-        surplus = count - self._demand.needed(count)
-        if not surplus and count > 1 and self._parent.permits.is_wanted():
+        lasting = [process for process in self._processes.values() if not process.is_ending]
+        lasting.sort(key=lambda process: len(process.running))
+        surplus = len(lasting) - self._demand.needed(len(lasting))
+        if not surplus and len(lasting) > 1 and self._parent.permits.is_wanted():
             surplus = 1
-        for process in sorted(self._processes.values(), key=lambda each: len(each.running)):
-            process.is_ending |= surplus > 0
-            surplus -= 1
-            if process.is_ending and not process.running:
+        for process in lasting[:surplus]:
+            process.is_ending = True
+        for process in [each for each in self._processes.values() if each.is_ending]:
+            if not process.running:
                 self._end(process)
         is_starting = any(process.pid is None for process in self._processes.values())
         if self._lanes and not is_starting and (self._is_hungry() or not self._processes):

@@ -18,6 +18,8 @@ from stoker.replica.preparation.parent import PreparationParent
 from stoker.replica.preparation.payload import NotTransferableError, copied
 from stoker.replica.preparation.pool import PreparationJob, PreparationPool, Prepared
 from stoker.replica.preparation.stages_copy import StagesCopy, same_samples
+from stoker.replica.task_request import RequestState
+from stoker.wire.protocol import Work
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +84,14 @@ class Preparer:
         """Ids of the processes."""
         return self._pool.pids if self._pool else []
 
-    def take(self, job: PreparationJob) -> bool:
-        """Returns True if another process prepares the item."""
-        pool = self._pool
-        if pool is None or self._state is not _State.PROVED:
+    def take(self, request: RequestState, index: int, deliver: Callable[[Prepared], None]) -> bool:
+        """Returns True if another process prepares an item.
+
+        Args:
+            deliver: receives the outcome on another thread, unless the request is done before.
+        """
+        pool, work = self._pool, request.work
+        if pool is None or self._state is not _State.PROVED or shares_media(work.items, index):
             return False
         if self._stages.attachments != self._copy.attachments:
             # The processes know the previous model only.
@@ -93,11 +99,21 @@ class Preparer:
             return False
         if not (pool.is_open or (pool.may_open and self._is_wanted)):
             return False
-        pool.put(job)
+        pool.put(
+            PreparationJob(
+                work.items[index],
+                work.parameters,
+                work.key,
+                is_done=lambda: request.done,
+                deliver=deliver,
+                prepare=lambda: self.prepare(work, index),
+            )
+        )
         return True
 
-    def prepare(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+    def prepare(self, work: Work, index: int) -> list[Sample]:
         """Prepares an item here. Raises the errors of `Stages.preprocess`."""
+        item, parameters = work.items[index], work.parameters
         started = time.perf_counter()
         samples = self._stages.preprocess(item, parameters)
         self._demand.took(time.perf_counter() - started)
