@@ -26,6 +26,8 @@ COMMAND = struct.Struct("<cQ")
 """Command for the parent: its kind, and a number. `LOAD`: bytes of the pickled stages that follow.
 `START`: the number of a process, with the descriptor of its socket.
 """
+_MAP_NORESERVE = 0x4000
+"""Constant of the kernel. Python has it from 3.12 on."""
 ANSWER_BYTES = 4096
 """Maximum bytes of the parent's answer to `LOAD`: empty text, or the reason that it failed."""
 
@@ -36,7 +38,7 @@ class SharedMemory:
     def __init__(self, processes: int) -> None:
         """Raises `OSError`."""
         self.processes = processes
-        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE
+        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         self._memory = mmap.mmap(-1, processes * AREAS * AREA_BYTES, flags=flags)
         self._view = memoryview(self._memory)
 

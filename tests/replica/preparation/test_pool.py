@@ -22,7 +22,7 @@ from stoker.replica.preparation.pool import (
     PreparationPool,
     Prepared,
 )
-from tests.replica.preparation.support import TIMEOUT_S, Toy, parents, wait_until
+from tests.replica.preparation.support import TIMEOUT_S, Toy, forked, wait_until
 
 MOST = 3
 
@@ -94,8 +94,7 @@ def make_pool() -> Iterator[Callable[..., Pool]]:
     made: list[Pool] = []
 
     def make(permits: Permits | None = None) -> Pool:
-        context = parents(MOST, permits)
-        made.append(Pool(context.__enter__()))
+        made.append(Pool(forked(MOST, permits)))
         return made[-1]
 
     yield make
