@@ -13,6 +13,7 @@ import pytest
 
 from stoker.models.stages.base import InputError, Sample
 from stoker.replica.counters import Counters
+from stoker.replica.preparation import demand
 from stoker.replica.preparation.demand import FIRST_ITEMS, SLOW_S, PreparationDemand
 from stoker.replica.preparation.parent import PreparationParent
 from stoker.replica.preparation.permits import Permits
@@ -171,7 +172,11 @@ def test_parties_take_turns(pool: Pool) -> None:
         pool.outcome(number)
 
 
-def test_processes_are_bounded_and_end_without_use(pool: Pool) -> None:
+def test_processes_are_bounded_and_end_without_use(
+    make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demand, "WINDOW_S", 0.5)
+    pool = make_pool()
     numbers = [pool.put("sleep", 0.05) for _ in range(40)]
     most = 0
     while len(pool.outcomes) < len(numbers):
