@@ -53,6 +53,8 @@ class TaskWorker:
     """`Serving` of a task's model. A request has items, each with samples for the engine."""
 
     cache_usage: float | None = None
+    children: Sequence[int] = ()
+    """Excludes preparation processes, whose memory the server measures from outside."""
 
     def __init__(
         self,
@@ -131,10 +133,6 @@ class TaskWorker:
         """Waits for preparation processes. Their outcomes enter the queue before it closes."""
         self._preparer.finish()
         self._side.put(self._queue.close, is_last=True)
-
-    @property
-    def children(self) -> Sequence[int]:
-        return self._preparer.processes
 
     @property
     def accepted(self) -> int:

@@ -35,13 +35,15 @@ def serve(connection: socket.socket, memory: SharedMemory, number: int, stages: 
     connection.sendall(HELLO.pack(os.getpid()))
     areas = [memory.area(number, area) for area in range(AREAS)]
     while message := connection.recv(JOB.size):
-        area, size = JOB.unpack(message)
+        job: tuple[int, int] = JOB.unpack(message)
+        area, size = job
+        memory_of_job = areas[area]
         started = time.perf_counter()
-        kind, value = _outcome(stages, areas[area][:size])
+        kind, value = _outcome(stages, memory_of_job[:size])
         seconds = time.perf_counter() - started
         # Behind the input, because samples may refer to it.
         place = aligned(size)
-        room = areas[area][place:]
+        room = memory_of_job[place:]
         try:
             written = encode(value, room)
         except TooLargeError:

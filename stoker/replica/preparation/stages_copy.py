@@ -30,7 +30,7 @@ class StagesCopy:
     """Copy of stages, and whether their state stayed the same since the last copy."""
 
     def __init__(self) -> None:
-        self._digest = b""
+        self._digest: bytes = b""
         self.attachments = -1
         """Value of `Stages.attachments` for the last copy."""
 
@@ -40,7 +40,7 @@ class StagesCopy:
         Must be called on the thread that prepares inputs. Raises `NotTransferableError`.
         """
         pickled = dumped(_StagesPickler, stages)
-        digest = hashlib.sha256(pickled).digest()
+        digest: bytes = hashlib.sha256(pickled).digest()
         is_same = digest == self._digest and stages.attachments == self.attachments
         self._digest, self.attachments = digest, stages.attachments
         return pickled, is_same

@@ -75,7 +75,7 @@ def make_bench(folders: dict[str, Path], tmp_path: Path) -> Iterator[Callable[..
 
     yield make
     for bench in made:
-        processes = bench.worker.children
+        processes = bench.worker._preparer.processes
         bench.worker.stop()
         for process in processes:
             if psutil.pid_exists(process):
