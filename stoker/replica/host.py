@@ -281,6 +281,7 @@ def _import_heavy() -> None:
         "transformers.models.bert.tokenization_bert_legacy",
         "safetensors.torch",
         "stoker.replica.language_loading",
+        "stoker.replica.worker",
         "stoker.models.tasks.registry",
         *(name for record in ENGINES.values() for name in record.preloads),
     ):

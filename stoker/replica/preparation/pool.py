@@ -317,7 +317,7 @@ class PreparationPool:
         return True
 
     def _give_up(self) -> None:
-        """Has the replica prepare all waiting jobs, except those that ended a process."""
+        """Returns all waiting jobs to the replica. Fails jobs that a process died of."""
         self._opens_at = time.monotonic() + _LOOK_S
         while self._lanes:
             job = self._lanes.next()
