@@ -252,9 +252,13 @@ class PreparationPool:
         self._demand.took(seconds)
         if kind == TOO_LARGE:
             self._deliver(job, job.prepare)
-        else:
-            memory = self._parent.memory.area(process.number, area)[place : place + size]
-            self._deliver(job, _outcome(kind, decode(memory, is_copied=True)))
+            return
+        memory = self._parent.memory.area(process.number, area)[place : place + size]
+        try:
+            outcome = _outcome(kind, decode(memory, is_copied=True))
+        except Exception as error:
+            outcome = _raising(f"its samples cannot be read: {error!r}")
+        self._deliver(job, outcome)
 
     def _deliver(self, job: PreparationJob, outcome: Prepared) -> None:
         job.deliver(outcome)
@@ -270,6 +274,7 @@ class PreparationPool:
             log.warning("preparation process ended during an item, pid %s", process.pid)
             jobs[0].tries += 1
         self._remove(process)
+        self._pulse.stepped()
         for job in jobs:
             if job.tries < MOST_TRIES:
                 self._lanes.add(job)

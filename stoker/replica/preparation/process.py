@@ -5,6 +5,7 @@ It is forked from the preparation parent, so it starts with the stages and impor
 
 import logging
 import os
+import signal
 import socket
 import time
 import traceback
@@ -28,6 +29,9 @@ from stoker.replica.preparation.payload import TooLargeError, aligned, decode, e
 
 log = logging.getLogger(__name__)
 
+LONGEST_S = 120.0
+"""Maximum seconds of one preparation. A process that hangs ends after them."""
+
 
 def serve(connection: socket.socket, memory: SharedMemory, number: int, stages: Stages) -> None:
     """Prepares inputs until the replica closes the connection."""
@@ -39,7 +43,10 @@ def serve(connection: socket.socket, memory: SharedMemory, number: int, stages: 
         area, size = job
         memory_of_job = areas[area]
         started = time.perf_counter()
+        # Without a handler, the signal ends the process.
+        signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
         kind, value = _outcome(stages, memory_of_job[:size])
+        signal.setitimer(signal.ITIMER_REAL, 0)
         seconds = time.perf_counter() - started
         # Behind the input, because samples may refer to it.
         place = aligned(size)

@@ -13,7 +13,7 @@ import pytest
 
 from stoker.models.stages.base import InputError, Sample
 from stoker.replica.counters import Counters
-from stoker.replica.preparation import demand
+from stoker.replica.preparation import demand, process
 from stoker.replica.preparation.demand import FIRST_ITEMS, SLOW_S, PreparationDemand
 from stoker.replica.preparation.parent import PreparationParent
 from stoker.replica.preparation.permits import Permits
@@ -132,13 +132,13 @@ def test_a_dead_process_is_replaced_and_its_item_repeated(pool: Pool) -> None:
     pool.outcome(pool.put("sleep", 0.0))
     number = pool.put("sleep", 0.3)
     following = pool.put("sleep", 0.01)
-    (process,) = pool.processes
+    (pid,) = pool.processes
     time.sleep(0.1)
-    os.kill(process, 9)
+    os.kill(pid, 9)
     (sample,) = pool.outcome(number)
-    assert sample.extras["pid"] != process
+    assert sample.extras["pid"] != pid
     assert pool.outcome(following)
-    assert process not in pool.processes
+    assert pid not in pool.processes
 
 
 def test_an_item_that_ends_processes_fails_alone(pool: Pool) -> None:
@@ -149,6 +149,19 @@ def test_an_item_that_ends_processes_fails_alone(pool: Pool) -> None:
         pool.outcome(number)
     assert all(pool.outcome(other) for other in others)
     assert ("die", os.getpid()) not in pool.here
+
+
+def test_an_item_that_hangs_fails_alone(
+    make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LONGEST_S", 0.3)
+    pool = make_pool()
+    number = pool.put("sleep", 60)
+    others = [pool.put("sleep", 0.01) for _ in range(6)]
+    with pytest.raises(PreparationError):
+        pool.outcome(number)
+    assert all(pool.outcome(other) for other in others)
+    assert pool.here == []
 
 
 def test_cancelled_items_are_dropped(pool: Pool) -> None:
@@ -222,10 +235,10 @@ def test_large_inputs_and_results_stay_in_the_replica(pool: Pool) -> None:
 def test_processes_end_with_the_replica(make_pool: Callable[..., Pool]) -> None:
     pool = make_pool()
     pool.outcome(pool.put("sleep", 0.0))
-    (process,) = pool.processes
+    (pid,) = pool.processes
     started = time.monotonic()
     os.kill(pool.parent.pid, 9)
-    wait_until(lambda: not psutil.pid_exists(process))
+    wait_until(lambda: not psutil.pid_exists(pid))
     assert time.monotonic() - started < 5
     # Without the parent, the replica prepares everything.
     wait_until(lambda: not pool.processes)
