@@ -76,8 +76,7 @@ class Preparer:
             if parent
             else None
         )
-        can_copy = parent is not None and not stages.remembers
-        self._state = _State.HERE if can_copy else _State.REFUSED
+        self._state = _State.HERE
 
     @property
     def processes(self) -> list[int]:
@@ -105,17 +104,23 @@ class Preparer:
                 work.parameters,
                 work.key,
                 is_done=lambda: request.done,
-                deliver=deliver,
-                prepare=lambda: self.prepare(work, index),
+                deliver=lambda outcome: deliver(lambda: self._completed(outcome(), work)),
+                prepare=lambda: self._read(work, index),
             )
         )
         return True
 
     def prepare(self, work: Work, index: int) -> list[Sample]:
         """Prepares an item here. Raises the errors of `Stages.preprocess`."""
+        return self._completed(self._read(work, index), work)
+
+    def _completed(self, samples: list[Sample], work: Work) -> list[Sample]:
+        return self._stages.completed(samples, work.parameters)
+
+    def _read(self, work: Work, index: int) -> list[Sample]:
         item, parameters = work.items[index], work.parameters
         started = time.perf_counter()
-        samples = self._stages.preprocess(item, parameters)
+        samples = self._stages.preprocess_item(item, parameters)
         self._demand.took(time.perf_counter() - started)
         self._items_left -= 1
         if self._pool and self._state is _State.HERE and self._items_left <= 0 and self._is_wanted:

@@ -63,7 +63,7 @@ def serve(connection: socket.socket, memory: SharedMemory, number: int, stages: 
 def _outcome(stages: Stages, payload: memoryview) -> tuple[int, Any]:
     try:
         item, parameters = decode(payload, is_copied=False)
-        return PREPARED, stages.preprocess(item, parameters)
+        return PREPARED, stages.preprocess_item(item, parameters)
     except InputError as error:
         return REFUSED, (error.message, error.field, error.of_item, error.code)
     except Exception:

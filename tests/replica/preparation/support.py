@@ -1,5 +1,6 @@
 """A worker with real stages, a real tiny model and real preparation processes."""
 
+import itertools
 import json
 import queue
 import time
@@ -78,9 +79,10 @@ class Bench:
         self.worker.start()
         self._number = 0
 
-    def submit(self, item: Any, key: str = "") -> int:
+    def submit(self, item: Any, key: str = "", parameters: Mapping[str, Any] | None = None) -> int:
         self._number += 1
-        self.worker.submit(Work(self._number, self._pipeline, [item], {}, True, key=key))
+        options = dict(parameters or {})
+        self.worker.submit(Work(self._number, self._pipeline, [item], options, True, key=key))
         return self._number
 
     def receive(self, numbers: Sequence[int]) -> dict[int, tuple[FromReplica, Any]]:
@@ -93,9 +95,16 @@ class Bench:
             received[number] = message, json.loads(content) if content else None
         return received
 
-    def answers(self, items: Sequence[Any]) -> list[Any]:
-        """Returns the answers to requests that are submitted at once."""
-        numbers = [self.submit(item) for item in items]
+    def answers(
+        self, items: Sequence[Any], parameters: Sequence[Mapping[str, Any]] = ()
+    ) -> list[Any]:
+        """Returns the answers to requests that are submitted at once.
+
+        Args:
+            parameters: parameters of the requests, in rotation.
+        """
+        options = itertools.cycle(parameters or [{}])
+        numbers = [self.submit(item, parameters=next(options)) for item in items]
         received = self.receive(numbers)
         return [received[number][1] for number in numbers]
 
@@ -110,14 +119,14 @@ class Bench:
         """Preparation processes, without their parent."""
         return self.worker._preparer.processes[1:]
 
-    def warm_up(self, items: Sequence[Any]) -> None:
+    def warm_up(self, items: Sequence[Any], parameters: Sequence[Mapping[str, Any]] = ()) -> None:
         """Submits items until processes prepare them."""
         until = time.monotonic() + TIMEOUT_S
         before = self.elsewhere
         # The first is only compared.
         while self.elsewhere <= before + 1:
             assert time.monotonic() < until, self.worker._preparer._state
-            self.answers(items)
+            self.answers(items, parameters)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

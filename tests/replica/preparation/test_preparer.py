@@ -21,6 +21,7 @@ from stoker.wire.protocol import Cancelled, RequestFailure, RequestResult, Work
 from tests.replica.preparation.support import TIMEOUT_S, Bench, forked
 from tests.support.media import image, sound, wav
 from tests.support.models import tiny_bert, tiny_vit
+from tests.support.vision import SQUARE, VISION, clip_text, clip_tokenizer
 
 MOST = 2
 
@@ -48,6 +49,18 @@ def _tiny_ast(folder: Path) -> Path:
     transformers.set_seed(0)
     transformers.ASTForAudioClassification(config).eval().save_pretrained(folder)
     transformers.ASTFeatureExtractor(num_mel_bins=32, max_length=300).save_pretrained(folder)
+    return folder
+
+
+def _tiny_clip(folder: Path) -> Path:
+    tokenizer = clip_tokenizer(77)
+    config = transformers.CLIPConfig(
+        text_config=clip_text(tokenizer, 77), vision_config=VISION, projection_dim=24
+    )
+    transformers.set_seed(0)
+    transformers.CLIPModel(config).eval().save_pretrained(folder)
+    transformers.CLIPImageProcessorPil(size=SQUARE, crop_size=SQUARE).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 
@@ -93,6 +106,26 @@ def test_answers_are_equal(pipeline: str, make_bench: Callable[..., Bench]) -> N
     assert bench.answers(items) == expected
     assert bench.elsewhere - before == len(items)
     assert 1 <= len(bench.processes) <= MOST
+
+
+def test_labels_stay_in_the_replica(tmp_path: Path) -> None:
+    """Processes prepare images. The replica caches the embeddings of labels."""
+    folder = _tiny_clip(tmp_path / "clip")
+    template = {"hypothesis_template": "a photo of a {}."}
+    labels = [["cat", "dog"], ["dog", "bird", "tree"], ["house", "cat"], ["car", "road"]]
+    parameters = [{"candidate_labels": names, **template} for names in labels]
+    items = [_jpeg(seed) for seed in range(16)]
+    name = "zero-shot-image-classification"
+    plain = Bench(name, folder, tmp_path / "plain", None)
+    expected = plain.answers(items, parameters)
+    plain.worker.stop()
+    bench = Bench(name, folder, tmp_path / "flight", forked(MOST))
+    bench.warm_up(items, parameters[:2])
+    before = bench.elsewhere
+    assert bench.answers(items, parameters) == expected
+    assert bench.elsewhere - before == len(items)
+    assert bench.answers(items, parameters) == expected
+    bench.worker.stop()
 
 
 @pytest.mark.parametrize("pipeline", MODELS)
