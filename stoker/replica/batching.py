@@ -33,6 +33,8 @@ _MOST_PADDING = 8
 """Maximum ratio of a packed batch's padded tokens to the budget. Embeddings and heads compute the
 padding too.
 """
+_SHORT = 0.5
+"""Part of a batch below which the engine soon waits for entries."""
 _NEAR, _NEAR_PACKED = 127, 511
 """Maximum number of other entries that a batch is chosen from: padded and packed. Finding the best
 split takes time, too.
@@ -150,6 +152,11 @@ class BatchQueue:
         """
         with self._changed:
             return self._changed.wait_for(lambda: bool(self._entries) or self._closed, timeout)
+
+    @property
+    def is_short(self) -> bool:
+        """True if the entries fill less than a part of a batch. Callable from any thread."""
+        return self._cost < self.budget * _SHORT
 
     def _is_full(self) -> bool:
         return self._closed or self._cost >= self.budget

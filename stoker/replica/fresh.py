@@ -13,16 +13,19 @@ import msgspec
 from stoker import sandbox
 from stoker.replica import allocator
 from stoker.replica import main as replica
+from stoker.replica.preparation.permits import Permits
 from stoker.wire.protocol import ReplicaSpec
 
 
-def execute(spec: ReplicaSpec) -> NoReturn:
+def execute(spec: ReplicaSpec, permits: Permits) -> NoReturn:
     """Replaces this process by a fresh replica with the same process id, parent and environment."""
     descriptor = os.memfd_create("specification")
     os.write(descriptor, msgspec.msgpack.encode(spec))
     os.lseek(descriptor, 0, os.SEEK_SET)
-    os.set_inheritable(descriptor, True)
-    arguments = [sys.executable, "-m", "stoker.replica.fresh", str(descriptor)]
+    descriptors = (descriptor, permits.descriptor)
+    for inherited in descriptors:
+        os.set_inheritable(inherited, True)
+    arguments = [sys.executable, "-m", "stoker.replica.fresh", *map(str, descriptors)]
     os.execv(sys.executable, arguments)  # noqa: S606 — our own module
 
 
@@ -31,7 +34,7 @@ def main() -> None:
     with os.fdopen(int(sys.argv[1]), "rb") as specification:
         spec = msgspec.msgpack.decode(specification.read(), type=ReplicaSpec)
     allocator.keep_freed()
-    sys.exit(replica.run(spec))
+    sys.exit(replica.run(spec, permits=Permits(int(sys.argv[2]))))
 
 
 if __name__ == "__main__":

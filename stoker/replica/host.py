@@ -27,6 +27,7 @@ from stoker.models.engines.catalogue import ENGINES
 from stoker.models.stages.kinds import ModelKind
 from stoker.replica import allocator, fresh, prepared, walls
 from stoker.replica import main as replica
+from stoker.replica.preparation.permits import Permits
 from stoker.replica.shared_lock import SharedLock, UnsupportedError
 from stoker.replica.worker_sockets import WorkerSockets
 from stoker.sandbox import places, priority
@@ -81,6 +82,7 @@ class Host:
         self._children: dict[str, int] = {}
         self._locks = Locks()
         self._workers = WorkerSockets()
+        self._permits = Permits.create()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -134,10 +136,10 @@ class Host:
 
     def _fork_replica(self, spec: ReplicaSpec) -> None:
         if self._cuda_problem and walls.may_use_gpu(spec):
-            self._fork(spec.id, lambda: fresh.execute(spec))
+            self._fork(spec.id, lambda: fresh.execute(spec, self._permits))
             return
         lock = self._locks.of(spec)
-        self._fork(spec.id, lambda: replica.run(spec, lock), lock)
+        self._fork(spec.id, lambda: replica.run(spec, lock, self._permits), lock)
 
     def _prepare(self, spec: WorkerSpec) -> None:
         if self._cuda_problem and spec.device != "cpu":
@@ -145,7 +147,7 @@ class Host:
             self._emit(Exited(spec.id, 0))
             return
         channel = self._workers.add(spec.id)
-        self._fork(spec.id, lambda: prepared.run(spec, channel))
+        self._fork(spec.id, lambda: prepared.run(spec, channel, self._permits))
         channel.close()
 
     def _assign(self, worker: str, spec: ReplicaSpec) -> bool:
@@ -319,6 +321,7 @@ def _import_heavy() -> None:
         "transformers.models.bert.tokenization_bert_legacy",
         "safetensors.torch",
         "stoker.replica.language_loading",
+        "stoker.replica.worker",
         "stoker.models.tasks.registry",
         *(name for record in ENGINES.values() for name in record.preloads),
     ):

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,10 @@ from stoker.wire.protocol import (
     Work,
 )
 
+if TYPE_CHECKING:
+    from stoker.replica.preparation.parent import PreparationParent
+    from stoker.replica.preparation.permits import Permits
+
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
@@ -49,32 +53,44 @@ that all the time.
 """
 
 
-def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
+def run(spec: ReplicaSpec, lock: SharedLock | None = None, permits: "Permits | None" = None) -> int:
     """Loads the model and serves until a shutdown message. Returns the process's exit code.
 
     Args:
         lock: lock of the replicas that compute one after the other.
+        permits: permits for preparation processes. None: the replica has none.
     """
     configure_log(spec.id, spec.log_path)
     secret = _taken(Path(spec.secret_path))
     graphics.restrict(spec)
     walls.around_replica(spec)
-    return _run(spec, secret, lock)
+    return _run(spec, secret, _preparation(spec, permits), lock)
 
 
-def take_over(spec: ReplicaSpec, log_descriptor: int) -> int:
+def take_over(
+    spec: ReplicaSpec, log_descriptor: int, preparation: "PreparationParent | None"
+) -> int:
     """Does the same as `run` in a process that has its walls and its context.
 
     Args:
         log_descriptor: the replica's log file, which the process may not open any more.
+        preparation: parent of preparation processes. It ends if the replica needs none.
     """
     log_to(log_descriptor, spec.id)
     log.info("starting in a prepared worker")
     walls.limit_files(spec)
-    return _run(spec, _taken(Path(spec.secret_path)))
+    if preparation and not _may_prepare(spec):
+        preparation.connection.close()
+        preparation = None
+    return _run(spec, _taken(Path(spec.secret_path)), preparation)
 
 
-def _run(spec: ReplicaSpec, secret: bytes, lock: SharedLock | None = None) -> int:
+def _run(
+    spec: ReplicaSpec,
+    secret: bytes,
+    preparation: "PreparationParent | None",
+    lock: SharedLock | None = None,
+) -> int:
     # Threads switch more often than every 5 ms, because requests are that short.
     sys.setswitchinterval(0.001)
     link = Link(spec.address, secret)
@@ -91,9 +107,28 @@ def _run(spec: ReplicaSpec, secret: bytes, lock: SharedLock | None = None) -> in
             sandbox.seal()
         # Passes on a GPU need no turns.
         passes = Passes(None if walls.may_use_gpu(spec) else lock)
-        return _serve(spec, link, passes, problem)
+        return _serve(spec, link, passes, problem, preparation)
     finally:
         link.close()
+
+
+def _preparation(spec: ReplicaSpec, permits: "Permits | None") -> "PreparationParent | None":
+    """Forks the parent of preparation processes, if the replica may have some.
+
+    Must be called behind the walls, and before CUDA is used and threads start.
+    """
+    from stoker.replica.preparation.parent import fork_parent
+
+    if permits is None or not _may_prepare(spec):
+        return None
+    return fork_parent(spec.preparation_processes, permits)
+
+
+def _may_prepare(spec: ReplicaSpec) -> bool:
+    """Returns True if other processes may prepare inputs."""
+    from stoker.models.tasks.registry import GENERATING
+
+    return bool(spec.preparation_processes) and spec.pipeline not in GENERATING
 
 
 def _notices(spec: ReplicaSpec, worker: Serving) -> list[Notice]:
@@ -108,10 +143,16 @@ def _notices(spec: ReplicaSpec, worker: Serving) -> list[Notice]:
     return bounded([*dtype_notices, *worker.notices])
 
 
-def _serve(spec: ReplicaSpec, link: Link, passes: Passes, device_problem: str) -> int:
+def _serve(
+    spec: ReplicaSpec,
+    link: Link,
+    passes: Passes,
+    device_problem: str,
+    preparation: "PreparationParent | None",
+) -> int:
     started = time.perf_counter()
     try:
-        worker = _load(spec, link, passes)
+        worker = _load(spec, link, passes, preparation)
     except Exception as error:
         log.exception("model could not be loaded")
         link.send_now(load_failure(error, spec.model_dir))
@@ -198,11 +239,14 @@ def _heartbeat(spec: ReplicaSpec, worker: Serving, memory: "Weight", stuck_s: fl
     )
 
 
-def _load(spec: ReplicaSpec, link: Link, passes: Passes) -> Serving:
+def _load(
+    spec: ReplicaSpec, link: Link, passes: Passes, preparation: "PreparationParent | None"
+) -> Serving:
     def progress(fraction: float, stage: str) -> None:
         link.send_now(Loading(fraction, stage))
 
-    return serving(spec, link.send, FlightRecord(Path(spec.flight_path)), passes, progress)
+    flight = FlightRecord(Path(spec.flight_path))
+    return serving(spec, link.send, flight, passes, progress, preparation=preparation)
 
 
 def _taken(path: Path) -> bytes:

@@ -20,7 +20,11 @@ class NamedThread(threading.Thread):
         super().__init__(target=target, name=name, daemon=True)
 
     def run(self) -> None:
-        # The kernel keeps 15 bytes of the name.
-        name = ctypes.create_string_buffer(self.name.encode())
-        kernel.prctl(kernel.PR_SET_NAME, ctypes.addressof(name))
+        set_name(self.name)
         super().run()
+
+
+def set_name(name: str) -> None:
+    """Sets the calling thread's name in the kernel, which keeps 15 bytes of it."""
+    encoded = ctypes.create_string_buffer(name.encode())
+    kernel.prctl(kernel.PR_SET_NAME, ctypes.addressof(encoded))

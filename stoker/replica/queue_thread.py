@@ -63,11 +63,16 @@ class QueueThread(Generic[Item]):
         self._lanes: Lanes[Item] = Lanes()
         """Lanes that only this thread uses."""
         self._is_ending = False
-        self._pulse = counters.pulse(lambda: bool(self._lanes) or not self._queue.empty())
+        self._pulse = counters.pulse(lambda: self.is_behind)
         self._thread = NamedThread(name, self._run)
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def is_behind(self) -> bool:
+        """True if items wait."""
+        return bool(self._lanes) or not self._queue.empty()
 
     def put(self, item: Item, party: str | None = None, *, is_last: bool = False) -> None:
         """Queues an item. Callable from any thread.

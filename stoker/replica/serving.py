@@ -15,6 +15,7 @@ from stoker.wire.protocol import ChosenPrecision, Execution, ReplicaSpec, Send, 
 
 if TYPE_CHECKING:
     from stoker.models.adapters.applying import Adapters
+    from stoker.replica.preparation.parent import PreparationParent
 
 
 class Serving(Protocol):
@@ -96,9 +97,19 @@ class Serving(Protocol):
 
 
 def serving(
-    spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
+    spec: ReplicaSpec,
+    send: Send,
+    flight: FlightRecord,
+    passes: Passes,
+    progress: Progress,
+    *,
+    preparation: "PreparationParent | None" = None,
 ) -> Serving:
-    """Loads a model and returns its `Serving`. Passes on all errors of the libraries."""
+    """Loads a model and returns its `Serving`. Passes on all errors of the libraries.
+
+    Args:
+        preparation: parent of processes that prepare inputs. None: the replica prepares them.
+    """
     from stoker.models.engines.precision import set_up_gpu
     from stoker.models.stages.kinds import ModelKind
     from stoker.models.tasks.registry import GENERATING, SERVED
@@ -109,11 +120,17 @@ def serving(
         from stoker.replica.language_loading import load_language_model
 
         return load_language_model(spec, send, flight, passes, progress)
-    return _stages(spec, send, flight, passes, progress)
+    return _stages(spec, send, flight, passes, progress, preparation=preparation)
 
 
 def _stages(
-    spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
+    spec: ReplicaSpec,
+    send: Send,
+    flight: FlightRecord,
+    passes: Passes,
+    progress: Progress,
+    *,
+    preparation: "PreparationParent | None",
 ) -> Serving:
     from stoker.models.engines.openmp import on_passing_thread
     from stoker.replica.calibration import Calibration
@@ -128,6 +145,7 @@ def _stages(
         Calibration(spec.batch_budgets),
         passes=passes,
         adapters=adapters,
+        preparation=preparation,
     )
     worker.device = _device_of(engine)
     return worker

@@ -2,7 +2,7 @@
 
 It uses three threads: the caller's (input and output), one that prepares inputs and finishes
 outputs, and one that owns the engine. The forward pass releases the GIL, so the others work at the
-same time.
+same time. If preparation is slow, other processes may do it (see `stoker.replica.preparation`).
 """
 
 import logging
@@ -35,6 +35,9 @@ from stoker.replica.failures import Step
 from stoker.replica.open_requests import OpenRequests
 from stoker.replica.passes import Passes
 from stoker.replica.precision_fallback import PrecisionFallback
+from stoker.replica.preparation.parent import PreparationParent
+from stoker.replica.preparation.pool import Prepared
+from stoker.replica.preparation.preparer import Preparer
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import RequestState
@@ -51,6 +54,7 @@ class TaskWorker:
 
     cache_usage: float | None = None
     children: Sequence[int] = ()
+    """Excludes preparation processes, whose memory the server measures from outside."""
 
     def __init__(
         self,
@@ -62,10 +66,12 @@ class TaskWorker:
         *,
         passes: Passes | None = None,
         adapters: Adapters | None = None,
+        preparation: PreparationParent | None = None,
     ) -> None:
         """
         Args:
             adapters: adapters that requests may name.
+            preparation: parent of processes that prepare inputs. None: this process prepares them.
             passes: turns to compute. None: the replica computes without waiting for a turn.
         """
         self._engine = engine
@@ -87,6 +93,13 @@ class TaskWorker:
         )
         self._side: QueueThread[Callable[[], None]] = QueueThread(
             "side", lambda task: task(), self.counters
+        )
+        self._preparer = Preparer(
+            stages,
+            preparation,
+            self.counters,
+            is_hungry=lambda: self._queue.is_short,
+            is_behind=lambda: self._side.is_behind,
         )
         self._fallback = (
             PrecisionFallback(engine, self._replies.precision_changed)
@@ -112,9 +125,14 @@ class TaskWorker:
 
     def stop(self) -> None:
         # Runs after the preparation of all inputs.
-        self._side.put(self._queue.close, is_last=True)
+        self._side.put(self._close_queue, is_last=True)
         self._engine_thread.finish()
         self._side.finish()
+
+    def _close_queue(self) -> None:
+        """Waits for preparation processes. Their outcomes enter the queue before it closes."""
+        self._preparer.finish()
+        self._side.put(self._queue.close, is_last=True)
 
     @property
     def accepted(self) -> int:
@@ -169,11 +187,22 @@ class TaskWorker:
     def _prepare(self, request: RequestState, index: int) -> None:
         if request.done:
             return
+
+        def deliver(outcome: Prepared) -> None:
+            self._side.put(lambda: self._accept(request, index, outcome))
+
+        if not self._preparer.take(request, index, deliver):
+            self._accept(request, index, lambda: self._preparer.prepare(request.work, index))
+
+    def _accept(self, request: RequestState, index: int, prepare: Prepared) -> None:
+        """Queues the samples of an item, which `prepare` returns."""
+        if request.done:
+            return
         work = request.work
         with self._flight.preparing.of([request.id]):
             try:
                 adapter = adapted(self._adapters, work.adapter)
-                samples = self._stages.preprocess(work.items[index], work.parameters)
+                samples = prepare()
                 self._check(samples, work.items[index], work.parameters)
                 for sample in samples:
                     sample.adapter = adapter

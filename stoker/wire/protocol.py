@@ -151,6 +151,10 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum bytes for adapters that are kept loaded."""
     openings: list[Opening] = []
     """Exceptions from the walls that the GPU's driver needs. Ignored without a GPU."""
+    preparation_processes: int = 0
+    """Maximum number of processes of all replicas of the machine that prepare inputs. 0: the
+    replica has none.
+    """
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +168,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     cell: Cell
     models: str
     """Empty folder that the worker may read. The files of its model are linked into it later."""
+    preparation_processes: int = 0
+    """The same as in `ReplicaSpec`."""
     openings: list[Opening] = []
     """Exceptions from the walls that the GPU's driver needs."""
 

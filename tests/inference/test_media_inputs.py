@@ -3,14 +3,18 @@
 import base64
 import http.server
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy
+import psutil
 import pytest
 import transformers
+from PIL import Image
 
 from tests.support.compare import equal
 from tests.support.deploying import deploy
@@ -69,6 +73,7 @@ def media_server(tmp_path_factory: pytest.TempPathFactory, files: str) -> Iterat
         STOKER_BODY_LIMIT_MIB="1",
         STOKER_MEDIA_LIMIT_MIB="1",
         STOKER_IMAGE_LIMIT_MPIXELS="0.1",
+        STOKER_PREPARATION_PROCESSES="2",
     ) as server:
         yield server
 
@@ -184,6 +189,39 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "path": ("/etc/passwd", "inputs", "STOKER_MEDIA_DIRS"),
     "too many pixels": (b64(png(image(0, (400, 400)))), "inputs", "pixels"),
 }
+
+
+@pytest.mark.one_machine
+def test_slow_media_are_prepared_in_processes(client: httpx.Client, folder: Path) -> None:
+    """The answers are those of the pipeline, also while a process is killed."""
+    noise = numpy.random.default_rng(0).integers(0, 256, (8, 300, 330, 3), dtype=numpy.uint8)
+    pictures = [Image.fromarray(pixels) for pixels in noise]
+    pipe = transformers.pipeline("image-classification", model=str(folder), device="cpu")
+    expected = [pipe(picture) for picture in pictures]
+    bodies = [{"inputs": b64(png(picture))} for picture in pictures] * 3
+    client.post(PATH, json=bodies[0]).raise_for_status()
+    (listed,) = client.get("/v1/deployments").raise_for_status().json()["data"]
+    (worker,) = listed["workers"]
+    replica = psutil.Process(worker["pid"])
+    (parent,) = replica.children()
+    assert parent.username() == replica.username()
+    until = time.monotonic() + 60
+    killed: list[psutil.Process] = []
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        while not killed or not parent.children():
+            assert time.monotonic() < until
+            answers = pool.map(lambda body: client.post(PATH, json=body), bodies)
+            if not killed and (processes := parent.children()):
+                processes[0].kill()
+                killed = processes[:1]
+            for number, answer in enumerate(answers):
+                equal(answer.raise_for_status().json(), expected[number % len(expected)])
+        bad = pool.submit(client.post, PATH, json={"inputs": b64(png(pictures[0])[:2000])})
+        good = [pool.submit(client.post, PATH, json=body) for body in bodies[:4]]
+        assert bad.result().json()["error"]["code"] == "invalid_media"
+        assert all(answer.result().is_success for answer in good)
+    assert replica.is_running()
+    assert parent.is_running()
 
 
 class TestRefusals:

@@ -120,6 +120,16 @@ class RuntimeSettings(BaseSettings):
     replica_threads: int = Field(
         default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
     )
+    preparation_processes: int | None = Field(
+        default=None,
+        ge=0,
+        le=1024,
+        description=(
+            "Maximum number of processes of all replicas of this machine that decode and resize "
+            "media, if one thread per replica is too slow; 0: none. Default: one less than cores "
+            "for replicas on a GPU, with at least three cores, and none for others."
+        ),
+    )
     replica_uids: Annotated[str, AfterValidator(_range)] = Field(
         default="200000-265535",
         description=(

@@ -200,14 +200,20 @@ class Stages(ABC):
     or the number is unknown.
     """
     limits: MediaLimits = MediaLimits()
+    attachments: int = 0
+    """Number of times that a model was attached."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config: Any = None
         self._last_decoded: tuple[Media, Any] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last_decoded": None}
+
     def attach(self, model: Any) -> None:
         """Attaches the loaded model. Postprocessing needs its configuration."""
+        self.attachments += 1
         self.config = model.config
 
     def loaders(self, config: Any) -> Sequence[str]:
@@ -223,6 +229,19 @@ class Stages(ABC):
     @abstractmethod
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         """Returns the samples of one input. Raises `InputError`."""
+
+    def preprocess_item(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        """Returns the part of `preprocess` that depends on no other input. Raises `InputError`.
+
+        Copies of the stages may run it in other processes. `completed` does the rest.
+        """
+        return self.preprocess(item, parameters)
+
+    def completed(self, samples: list[Sample], parameters: Mapping[str, Any]) -> list[Sample]:
+        """Returns the samples of `preprocess` from those of `preprocess_item`. It must be quick.
+        Raises `InputError`.
+        """
+        return samples
 
     @abstractmethod
     def postprocess(

@@ -47,6 +47,11 @@ class TextTowerStages(TextStages):
         self.text_options: dict[str, Any] = {}
         """Further arguments of the tokenizer."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy reads items only. These change with every request.
+        nothing: dict[str, Any] = {"_known": OrderedDict(), "_parameters": None, "_embeddings": {}}
+        return {**super().__getstate__(), **nothing}
+
     def attach(self, model: Any) -> None:
         super().attach(model)
         self.config = model.config.get_text_config()
@@ -90,7 +95,13 @@ class TextTowerStages(TextStages):
         return super().length(sample) if sample.call == TEXT else 0
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        sample = self.item_sample(item)
+        return self.completed(self.preprocess_item(item, parameters), parameters)
+
+    def preprocess_item(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        return [self.item_sample(item)]
+
+    def completed(self, samples: list[Sample], parameters: Mapping[str, Any]) -> list[Sample]:
+        (sample,) = samples
         missing = self._missing(parameters)
         sample.call = ITEM
         sample.extras["embeddings"] = self._embeddings

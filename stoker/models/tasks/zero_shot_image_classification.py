@@ -48,9 +48,12 @@ class ZeroShotImageClassificationStages(TowerStages):
         # Only SigLIP has a bias.
         self._bias: float = model.logit_bias.item() if hasattr(model, "logit_bias") else 0.0
 
-    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+    def completed(self, samples: list[Sample], parameters: Mapping[str, Any]) -> list[Sample]:
+        return samples if parameters.get("counted") else super().completed(samples, parameters)
+
+    def preprocess_item(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         if not parameters.get("counted"):
-            return super().preprocess(item, parameters)
+            return super().preprocess_item(item, parameters)
         if parameters.get("prompt_name") is not None:
             raise InputError("This model has no prompts.", field="prompt_name", of_item=False)
         if isinstance(item, str):

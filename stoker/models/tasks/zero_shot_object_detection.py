@@ -50,12 +50,12 @@ class ZeroShotObjectDetectionStages(TowerStages):
 
     auto_class = "AutoModelForZeroShotObjectDetection"
 
-    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+    def preprocess_item(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         if "text_threshold" in parameters:
             raise _refusal(
                 "text_threshold", "is not supported by this model, which names boxes by labels."
             )
-        return super().preprocess(item, parameters)
+        return super().preprocess_item(item, parameters)
 
     def texts(self, parameters: Mapping[str, Any]) -> list[str]:
         return parameters["candidate_labels"]

@@ -111,6 +111,7 @@ class LocalRuntime:
             residents=self._residents,
             gpu_sandbox=self._gpu_sandbox,
             sizing=device_sizing,
+            cores=cores,
         )
         self._device_watch = DeviceWatch(
             devices,

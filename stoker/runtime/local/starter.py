@@ -25,6 +25,7 @@ from stoker.runtime.local.memory.devices import visible
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import Resident
+from stoker.runtime.local.processes.cores import most_preparation_processes
 from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
@@ -114,6 +115,7 @@ class ReplicaStarter:
         self._prepared = prepared
         self._logs = logs
         self._threads = threads
+        self._cores = cores
         self._is_crowded = threads >= cores and 1 < cores <= FEW_CORES
 
     async def start(self, spec: DeploymentSpec, generation: int, replica_id: str) -> ReplicaHandle:
@@ -222,6 +224,11 @@ class ReplicaStarter:
                 adapters=str(plan.adapters or ""),
                 adapter_bytes=self._settings.adapter_cache_mib * MIB,
                 openings=[*plan.openings],
+                preparation_processes=most_preparation_processes(
+                    self._settings.preparation_processes,
+                    self._cores,
+                    is_on_device=plan.is_on_device,
+                ),
             ),
             worker.id if worker else None,
         )

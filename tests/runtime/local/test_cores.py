@@ -53,7 +53,7 @@ class Machine:
 
     def begin(self, pid: int, account: str) -> None:
         spec = replace(SPEC, account_id=account)
-        self.residents[f"rep_{pid}"] = type("Resident", (), {"spec": spec})
+        self.residents[f"rep_{pid}"] = type("Resident", (), {"spec": spec, "descendants": ()})
         self.ticks[pid], self.nice[pid] = 0, 0
 
     def passes(self, seconds: float, **cores: float) -> None:

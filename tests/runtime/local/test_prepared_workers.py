@@ -68,6 +68,7 @@ class World:
             residents=self.residents,
             gpu_sandbox=self.gpu_sandbox,
             sizing=DeviceSizing(settings, Measurements(folder / "cache"), GPU.total_bytes),
+            cores=2,
             clock=lambda: self.now,
         )
         self.residents.backgrounds = [self.pool]

@@ -31,6 +31,8 @@ class Resident:
     """Last measured bytes held by the replica and its descendants, without the inherited ones."""
     below: int = 0
     """Bytes held by the replica's descendant processes."""
+    descendants: Sequence[int] = ()
+    """Its descendant processes."""
     stale_bytes: int = 0
     """Value of `Vitals.own_bytes` that includes GPU memory, because it was measured while the
     replica slept.

@@ -23,6 +23,8 @@ ABOVE, BELOW = 1.1, 0.9
 """Multiples of the fair share. Above `ABOVE` an account is lowered, below `BELOW` it is raised
 again.
 """
+LEAST_CORES = 3
+"""Minimum number of cores for preparation processes by default."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -88,7 +90,7 @@ class Cores:
             seconds_by_account.setdefault(account, 0)
             if pid is None:
                 continue
-            ticks = self._ticks(pid)
+            ticks = sum(map(self._ticks, (pid, *resident.descendants)))
             before, nice = self._known.get(replica_id, (ticks, 0))
             self._known[replica_id] = (ticks, nice)
             seconds_by_account[account] += max(0, ticks - before) / _TICKS
@@ -112,3 +114,15 @@ class Cores:
         pid = self._pid(replica_id)
         if pid is not None and self._give_way(pid, nice):
             self._known[replica_id] = (self._known[replica_id][0], nice)
+
+
+def most_preparation_processes(setting: int | None, cores: int, *, is_on_device: bool) -> int:
+    """Returns the machine's maximum number of preparation processes, for a new replica.
+
+    Args:
+        setting: value of `STOKER_PREPARATION_PROCESSES`.
+        is_on_device: True if the replica runs on a GPU. The passes of others need all cores.
+    """
+    if setting is not None:
+        return setting
+    return cores - 1 if is_on_device and cores >= LEAST_CORES else 0

@@ -103,7 +103,8 @@ class MemoryWatchdog:
             return
         below_by_pid = self._list_below(pids)
         for pid, resident in pids.items():
-            resident.below = sum(map(self._size_below, below_by_pid[pid]))
+            resident.descendants = below_by_pid[pid]
+            resident.below = sum(map(self._size_below, resident.descendants))
 
     def _size_below(self, pid: int) -> int:
         """Returns the bytes of a descendant without its inherited memory, which counts at the host

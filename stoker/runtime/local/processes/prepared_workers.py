@@ -20,6 +20,7 @@ from stoker.runtime.local.memory.device_sizing import DeviceSizing
 from stoker.runtime.local.memory.devices import Device
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable
+from stoker.runtime.local.processes.cores import most_preparation_processes
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.linked_models import link_model
@@ -85,9 +86,13 @@ class PreparedWorkers:
         residents: ReplicaTable,
         gpu_sandbox: GpuSandbox,
         sizing: DeviceSizing,
+        cores: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._most = settings.gpu_prepared_workers if memory.devices else 0
+        self._preparation_processes = most_preparation_processes(
+            settings.preparation_processes, cores, is_on_device=True
+        )
         self._host = host
         self._memory = memory
         self._cells = cells
@@ -264,6 +269,7 @@ class PreparedWorkers:
                 visible_devices=device.uuid,
                 cell=cell,
                 models=str(models),
+                preparation_processes=self._preparation_processes,
                 openings=[*openings],
             )
         )
