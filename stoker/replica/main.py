@@ -21,7 +21,7 @@ from stoker.replica.counters import Stalls
 from stoker.replica.failures import load_failure
 from stoker.replica.link import Link
 from stoker.replica.passes import Passes
-from stoker.replica.serving import Serving, serving
+from stoker.replica.serving import Serving, SleepingServing, serving
 from stoker.replica.shared_lock import SharedLock
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import PRECISION, Notice, bounded
@@ -35,8 +35,10 @@ from stoker.wire.protocol import (
     Loading,
     ReplicaSpec,
     Shutdown,
+    ToReplica,
     Work,
 )
+from stoker.wire.sleep import Sleep, Wake
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +116,7 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes, device_problem: str) -
             worker.precision,
             worker.device,
             device_problem,
+            worker.sleep_bytes if isinstance(worker, SleepingServing) else None,
         )
     )
     next_beat = 0.0
@@ -121,17 +124,11 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes, device_problem: str) -
     stopping: Stopping | None = None
     while True:
         for message in link.receive(timeout_s=max(0.0, next_beat - time.monotonic())):
-            match message:
-                case Work() | Generate():
-                    worker.submit(message)
-                case Cancel():
-                    worker.cancel(message.id)
-                case Adopt():
-                    worker.adopt(message.execution)
-                case Shutdown():
-                    if not stopping:
-                        stopping = Stopping(worker, link.wake)
-                        stopping.start()
+            if not isinstance(message, Shutdown):
+                _pass_on(message, worker)
+            elif not stopping:
+                stopping = Stopping(worker, link.wake)
+                stopping.start()
         if stopping and stopping.is_done:
             link.flush()
             link.send_now(_heartbeat(spec, worker, scales.weight, 0.0))
@@ -147,6 +144,20 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes, device_problem: str) -
             link.send_now(_heartbeat(spec, worker, scales.weight, stuck_s))
             if news := worker.measured():
                 link.send_now(Calibrated(*news))
+
+
+def _pass_on(message: ToReplica, worker: Serving) -> None:
+    match message:
+        case Work() | Generate():
+            worker.submit(message)
+        case Cancel():
+            worker.cancel(message.id)
+        case Adopt():
+            worker.adopt(message.execution)
+        case Sleep() | Wake() if isinstance(worker, SleepingServing):
+            worker.move(message)
+        case _:
+            log.warning("unexpected message")
 
 
 class Stopping(threading.Thread):

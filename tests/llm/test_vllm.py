@@ -31,13 +31,10 @@ from stoker.models.llm.engines.vllm.channel import (
     FromChild,
     LoadModel,
     LoadRefused,
-    Moved,
     Ready,
-    Sleep,
     Stepped,
     Submit,
     ToChild,
-    Wake,
 )
 from stoker.models.llm.engines.vllm.child import _moved, _submitted
 from stoker.models.llm.engines.vllm.engine import (
@@ -54,6 +51,7 @@ from stoker.replica.language_worker import LanguageWorker
 from stoker.wire.flight import FlightRecord
 from stoker.wire.generation_request import Generation, Sampling
 from stoker.wire.protocol import Generate, OwnEnvironment
+from stoker.wire.sleep import Moved, Sleep, Wake
 from tests.llm.support import GREEDY, VOCABULARY, generated, submission, tiny_llama, tokenizer
 
 LOAD = LoadModel(folder="/m", device="auto", dtype="auto", cache_bytes=1 << 40, gpu_share=0.5)

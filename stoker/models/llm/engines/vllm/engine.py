@@ -4,6 +4,7 @@ Imported only by vLLM's child process.
 """
 
 import importlib
+import logging
 import os
 import secrets
 from collections.abc import Sequence
@@ -11,8 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from stoker.models.llm.engines.vllm import sleep
 from stoker.models.llm.engines.vllm.channel import LoadModel, Ready, Submit
 from stoker.models.llm.interface import Finish, Logprob, Output
+
+log = logging.getLogger(__name__)
 
 BLOCK_TOKENS = 32
 """Tokens per block of the cache on a CPU. vLLM's default is 128; prompts share only whole
@@ -65,9 +71,16 @@ class ChildEngine:
 
     def __init__(self, load: LoadModel) -> None:
         """Loads the model. Raises any error of vLLM."""
+        if load.sleeps and not sleep.is_supported():
+            load = msgspec.structs.replace(load, sleeps=False)
+        self._devices = load.devices
         self._vllm, self._answers = _engine(load)
         config = self._vllm.vllm_config.model_config
-        self.facts = Ready(max_length=config.max_model_len, vocabulary=config.get_vocab_size())
+        self.facts = Ready(
+            max_length=config.max_model_len,
+            vocabulary=config.get_vocab_size(),
+            sleep_bytes=self._sleep_bytes() if load.sleeps else None,
+        )
         self._core = self._vllm.engine_core.engine_core
         self._params: Any = importlib.import_module("vllm.sampling_params")
         self.ends: Sequence[int] = ()
@@ -150,16 +163,28 @@ class ChildEngine:
             self._added[name] = made
         return self._added[name]
 
-    def sleep(self) -> None:
-        """Moves the weights to main memory and frees the cache."""
+    def sleep(self) -> int:
+        """Moves the weights to main memory and frees the cache. Returns `Moved.held_bytes`."""
         if self.busy:
             raise RuntimeError("sequences are running")
         # The prefix cache is emptied, because its blocks lose their content.
         self._vllm.sleep(level=1)
+        return max(sleep.run_in_processes(self._vllm, sleep.held_bytes, self._devices))
 
-    def wake_up(self) -> None:
-        """Moves the weights back to the GPU."""
+    def wake_up(self) -> int:
+        """Moves the weights back to the GPU. Returns 0, because the model is awake."""
         self._vllm.wake_up()
+        return max(sleep.run_in_processes(self._vllm, sleep.free_backup, self._devices))
+
+    def _sleep_bytes(self) -> int | None:
+        """Returns `Ready.sleep_bytes`. None if it cannot be measured, so that the model never
+        sleeps.
+        """
+        try:
+            return sum(sleep.run_in_processes(self._vllm, sleep.backup_bytes, self._devices))
+        except Exception:
+            log.exception("memory for sleep could not be measured; the model will not sleep")
+            return None
 
     def abort(self, identifier: int) -> None:
         if self._answers.pop(identifier, None):
