@@ -154,6 +154,7 @@ class ReplicaStarter:
                 adapters=str(adapters or ""),
                 adapter_bytes=self._settings.adapter_cache_mib * MIB,
                 openings=[*openings],
+                sleeps=is_on_device and self._device_sizing.may_sleep(spec),
             ),
         )
         return replica

@@ -98,12 +98,14 @@ class Budgets:
         if asked.wanted is None:
             return []
         index, is_single = asked.wanted.index, asked.wanted.count == 1
+        indices = asked.wanted.sizes or None
         return [
             book
             for book in self.devices
             if book.total
             and book.device
             and index in (None, book.device.index)
+            and (indices is None or book.device.index in indices)
             and (is_single or not book.device.is_part)
         ]
 

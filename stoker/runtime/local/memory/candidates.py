@@ -19,6 +19,8 @@ class EvictionCandidate:
     """True if the replica is only evicted when its memory is lent."""
     can_sleep: bool = False
     """True if its GPU memory can be moved to main memory instead."""
+    moved_bytes: int | None = None
+    """Bytes of main memory that this needs. None means as much as it holds of its only device."""
 
 
 class Candidates(Protocol):

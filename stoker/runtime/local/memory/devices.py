@@ -7,7 +7,7 @@ finds devices, the gateway runs it again every few seconds.
 import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from stoker.base.config import MIB
@@ -211,6 +211,8 @@ class DeviceNeed:
     """
     count: int = 1
     """Number of devices that the replica is spread over. It holds the same amount of each."""
+    sizes: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Bytes of each acceptable device, by its index. Empty means any device."""
     index: int | None = None
     """Index of the only acceptable device. None means any."""
     is_optional: bool = False
@@ -224,6 +226,8 @@ class DeviceNeed:
         """Returns the needed bytes of a device. All replicas together may use `budget` bytes of
         it.
         """
+        if self.sizes:
+            return max(1, self.sizes.get(device.index, 0))
         if self.share is not None:
             return max(1, min(budget, int(self.share * device.total_bytes)))
         return max(1, self.size)

@@ -76,10 +76,11 @@ class ReplicaTable(dict[str, Resident]):
         return [
             EvictionCandidate(
                 resident.replica.id,
-                _is_warm(resident.pool.spec),
+                resident.pool.spec.is_warm,
                 resident.replica.last_used,
                 is_hot=_is_hot(resident.pool.spec),
                 can_sleep=self._can_sleep(resident),
+                moved_bytes=resident.replica.sleep_bytes,
             )
             for resident in self._of_status(Status.READY)
             if resident.pool.is_idle(resident.replica)
@@ -96,9 +97,10 @@ class ReplicaTable(dict[str, Resident]):
         return [
             EvictionCandidate(
                 resident.replica.id,
-                _is_warm(resident.pool.spec),
+                resident.pool.spec.is_warm,
                 resident.replica.ready_at,
                 can_sleep=self._can_sleep(resident),
+                moved_bytes=resident.replica.sleep_bytes,
             )
             for resident in self._of_status(Status.READY)
             if not resident.pool.is_idle(resident.replica) and not _is_hot(resident.pool.spec)
@@ -115,14 +117,10 @@ class ReplicaTable(dict[str, Resident]):
             resident.pool.put_to_sleep(resident.replica)
 
     def _can_sleep(self, resident: Resident) -> bool:
-        return _is_warm(resident.pool.spec) and bool(self.can_sleep and self.can_sleep(resident))
+        return resident.pool.spec.is_warm and bool(self.can_sleep and self.can_sleep(resident))
 
     def _of_status(self, status: Status) -> list[Resident]:
         return [resident for resident in self.values() if resident.replica.status is status]
-
-
-def _is_warm(spec: DeploymentSpec) -> bool:
-    return spec.readiness is Readiness.WARM or spec.min_replicas > 0
 
 
 def _is_hot(spec: DeploymentSpec) -> bool:
