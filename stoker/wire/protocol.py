@@ -151,7 +151,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     adapter_bytes: int = 256 << 20
     """Maximum bytes for adapters that are kept loaded."""
     sleeps: bool = False
-    """True if the engine prepares to move the model to main memory by itself."""
+    """True if an engine in a separate environment prepares to move the model to main memory."""
     openings: list[Opening] = []
     """Exceptions from the walls that the GPU's driver needs. Ignored without a GPU."""
 

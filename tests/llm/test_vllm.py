@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ import torch
 from stoker.models.chat.forms.grammar import Grammars, json_grammar
 from stoker.models.chat.prompts.prompts import Prompts
 from stoker.models.llm.engines.torch import TorchRunner, load
+from stoker.models.llm.engines.vllm import sleep
 from stoker.models.llm.engines.vllm.channel import (
     MAX_BYTES,
     Abort,
@@ -306,13 +308,91 @@ class TestSleep:
         engine = ChildEngine.__new__(ChildEngine)
         calls: list[Any] = []
         library: Any = SimpleNamespace(
-            sleep=lambda **more: calls.append(more), wake_up=lambda: calls.append("awake")
+            sleep=lambda **more: calls.append(more),
+            wake_up=lambda: calls.append("awake"),
+            collective_rpc=lambda _work: [0],
         )
         engine._vllm, engine._answers = library, {1: EngineSequence(frozenset(), 0)}
+        engine._devices = 1
         assert _moved(engine.sleep) == Moved("sequences are running")
         engine._answers.clear()
         assert _moved(engine.sleep) == _moved(engine.wake_up) == Moved()
         assert calls == [{"level": 1}, "awake"]
+
+    def test_what_it_still_holds_is_reported(self, peer: Peer) -> None:
+        peer.channel.send(Moved(held_bytes=7))
+        assert peer.model.sleep() == 7
+
+    def test_of_several_processes(self) -> None:
+        engine = ChildEngine.__new__(ChildEngine)
+        engine._answers, engine._devices = {}, 2
+        results = {sleep.held_bytes: [5, 9], sleep.free_backup: [0, 0], sleep.backup_bytes: [3, 4]}
+        engine._vllm = SimpleNamespace(
+            sleep=lambda **_more: None,
+            wake_up=lambda: None,
+            collective_rpc=lambda work: results[work],
+        )
+        assert _moved(engine.sleep) == Moved(held_bytes=9)
+        assert _moved(engine.wake_up) == Moved()
+        assert engine._sleep_bytes() == 7
+
+    def test_an_unmeasured_model_does_not_sleep(self) -> None:
+        engine = ChildEngine.__new__(ChildEngine)
+        engine._devices = 1
+
+        def fail(_work: Any) -> None:
+            raise AttributeError("pointer_to_data")
+
+        engine._vllm = SimpleNamespace(collective_rpc=fail)
+        assert engine._sleep_bytes() is None
+
+    @pytest.mark.parametrize(
+        ("platform", "is_supported"),
+        [
+            ({"is_sleep_mode_available": True, "is_cumem_allocator_available": True}, True),
+            ({"is_sleep_mode_available": True, "is_cumem_allocator_available": False}, False),
+            ({"is_sleep_mode_available": False, "is_cumem_allocator_available": True}, False),
+            ({"is_sleep_mode_available": True}, True),
+        ],
+    )
+    def test_support(
+        self, platform: dict[str, bool], is_supported: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        answers = {name: lambda answer=answer: answer for name, answer in platform.items()}
+        platforms = SimpleNamespace(current_platform=SimpleNamespace(**answers))
+        monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace())  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)  # type: ignore[arg-type]
+        assert sleep.is_supported() is is_supported
+
+    def test_other_processes_need_no_stoker(self) -> None:
+        """The functions are sent by value to processes that cannot import them."""
+        cloudpickle = pytest.importorskip("cloudpickle")
+        sent: list[bytes] = []
+        engine = SimpleNamespace(collective_rpc=lambda work: sent.append(cloudpickle.dumps(work)))
+        try:
+            sleep.run_in_processes(engine, sleep.backup_bytes, 2)
+        finally:
+            cloudpickle.unregister_pickle_by_value(sleep)
+        answer = subprocess.run(
+            [sys.executable, "-c", WORKER], input=sent[0], capture_output=True, check=True
+        )
+        # 5 and 1024 bytes are kept in pieces of 8 and 1024, the cache is dropped.
+        assert answer.stdout == b"1032"
+
+
+WORKER = """\
+import pickle, sys, types
+sys.modules["stoker"] = None
+sys.modules["vllm"] = types.ModuleType("vllm")
+module = sys.modules["vllm.device_allocator"] = types.ModuleType("vllm.device_allocator")
+pieces = [("weights", 5), ("runtime", 1024), ("kv_cache", 4096)]
+data = {
+    place: types.SimpleNamespace(tag=tag, handle=(0, size, place, 0))
+    for place, (tag, size) in enumerate(pieces)
+}
+module.get_mem_allocator_instance = lambda: types.SimpleNamespace(pointer_to_data=data)
+print(pickle.load(sys.stdin.buffer)(None), end="")
+"""
 
 
 class TestSeveralDevices:
@@ -383,6 +463,35 @@ class TestWorker:
         submitted: Any = peer.channel.receive()
         worker.cancel(1)
         assert peer.channel.receive() == Abort(submitted.id)
+
+    def test_moves(self, peer: Peer, worker: LanguageWorker) -> None:
+        """A replica passes the gateway's messages on to the child, and its answers back."""
+        submitted: Any = peer.channel.receive()
+        worker.cancel(1)
+        assert peer.channel.receive() == Abort(submitted.id)
+        for message, moved in ((Sleep(), Moved(held_bytes=7)), (Wake(), Moved())):
+            self.sent.clear()
+            worker.move(message)
+            assert peer.channel.receive() == message
+            peer.channel.send(moved)
+            peer.says()
+            peer.until(lambda: self.sent)
+            assert self.sent == [(moved, None)]
+        assert worker.alive
+
+    def test_a_child_that_ends_while_it_sleeps(self, peer: Peer, worker: LanguageWorker) -> None:
+        peer.channel.receive()
+        worker.cancel(1)
+        peer.channel.receive()
+        peer.until(lambda: self.sent)
+        self.sent.clear()
+        worker.move(Sleep())
+        peer.channel.receive()
+        peer.kill()
+        peer.until(lambda: self.sent)
+        ((moved, _),) = self.sent
+        assert "has ended" in moved.error
+        assert not worker.alive
 
     def test_the_end_of_the_child(self, peer: Peer, worker: LanguageWorker) -> None:
         peer.channel.receive()
