@@ -15,6 +15,7 @@ from stoker.base.driver_program import DriverProgram
 from stoker.models.engines.record import MAX_DEVICES
 from stoker.runtime.amounts import in_words
 from stoker.runtime.local.memory.mig import MigInstance, read_instances
+from stoker.runtime.observed import MIG
 
 _DEVICES = (
     "--query-gpu=uuid,name,memory.total,memory.used,driver_version,mig.mode.current",
@@ -46,7 +47,7 @@ class Device:
     @property
     def is_part(self) -> bool:
         """True for a MIG instance. A process can use only one."""
-        return self.uuid.startswith("MIG-")
+        return self.uuid.startswith(MIG)
 
     @property
     def kind(self) -> str:
@@ -189,7 +190,7 @@ def _named(rows: Sequence[list[str]], groups: Sequence[list[Device]], visible: s
                 [device]
                 for group in groups
                 for device in group
-                if name.startswith("MIG-") and device.uuid.startswith(name)
+                if name.startswith(MIG) and device.uuid.startswith(name)
             ]
             begins = [*whole, *parts]
             group = begins[0] if len(begins) == 1 else []
