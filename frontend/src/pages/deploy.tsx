@@ -43,7 +43,7 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
       const body: DeploymentCreate = { model: model.trim(), artifact_id: artifact.id };
       if (isAdapter) body.adapter_of = base;
       else body.readiness = readiness as NonNullable<DeploymentCreate["readiness"]>;
-      if (isWriter) body.engine = engine;
+      if (isWriter) body.engine = engine as NonNullable<DeploymentCreate["engine"]>;
       if (engine === VLLM && devices > 1) body.config = { devices };
       const made = await store.answered(must(api.POST("/v1/deployments", { body })));
       route(page(`deployments/${made.id}/try`));

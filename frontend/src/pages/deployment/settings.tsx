@@ -107,9 +107,7 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
     return must(api.GET("/v1/model-artifacts/{artifact_id}", { params }));
   }, [deployment.artifact_id]);
   const apart = deployment.pipeline === TEXT_GENERATION ? [VLLM] : [];
-  const engines = [
-    ...new Set(["auto", ...(artifact.value?.inspection?.engines ?? []), ...apart, deployment.engine]),
-  ];
+  const engines = [...new Set(["auto", ...(artifact.value?.inspection?.engines ?? []), ...apart, deployment.engine])];
   const isAdapter = deployment.adapter_of !== null;
 
   function set(name: keyof Form, value: string): void {
