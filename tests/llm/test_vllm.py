@@ -47,6 +47,7 @@ from stoker.models.llm.engines.vllm.engine import (
     _with_forms,
 )
 from stoker.models.llm.engines.vllm.model import ChildLostError, ModelProcess, VllmModel
+from stoker.models.llm.engines.vllm.processes import descendants
 from stoker.models.llm.interface import Logprob, Output
 from stoker.models.llm.scheduler import Scheduler
 from stoker.replica.language_worker import LanguageWorker
@@ -396,6 +397,18 @@ print(pickle.load(sys.stdin.buffer)(None), end="")
 
 
 class TestSeveralDevices:
+    def test_memory_of_all_processes_is_measured(self) -> None:
+        with subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60 & wait"]) as shell:
+            try:
+                deadline = time.monotonic() + 60
+                while len(pids := list(descendants(shell.pid))) < 2:
+                    assert time.monotonic() < deadline
+                assert all(psutil.Process(pid).name() in {"sh", "sleep"} for pid in pids)
+                assert list(descendants(1 << 30)) == []
+            finally:
+                for pid in [*pids, shell.pid]:
+                    os.kill(pid, signal.SIGKILL)
+
     def test_a_form_is_refused(self) -> None:
         """The answers' forms are in another process than the logits."""
         engine = ChildEngine.__new__(ChildEngine)

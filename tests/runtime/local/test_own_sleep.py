@@ -121,11 +121,19 @@ async def test_a_failed_move_ends_it(world: SleepingWorld, error: str):
 
 
 @pytest.mark.parametrize(
-    "spec", [WARM, replace(WARM, engine="auto"), replace(WARM, readiness=Readiness.COLD)]
+    ("spec", "is_warm"),
+    [
+        (WARM, True),
+        (replace(WARM, engine="auto"), True),
+        (replace(WARM, readiness=Readiness.COLD, min_replicas=1), True),
+        (replace(WARM, readiness=Readiness.COLD), False),
+        (replace(WARM, readiness=Readiness.HOT, min_replicas=1), False),
+    ],
 )
-async def test_only_warm_ones_prepare_for_it(world: SleepingWorld, spec: DeploymentSpec):
+async def test_only_warm_ones_prepare_for_it(
+    world: SleepingWorld, spec: DeploymentSpec, is_warm: bool
+):
     await world.launch(spec)
-    is_warm = spec.readiness is Readiness.WARM
     assert world.told[-1].sleeps is is_warm
     environment = world.told[-1].environment
     assert environment and environment.gpu_share == pytest.approx(SHARE if is_warm else 0.9)

@@ -8,7 +8,7 @@ from stoker.runtime.graphics import graphics_of
 from stoker.runtime.local.memory.device_weights import WeightSizes
 from stoker.runtime.local.memory.devices import DeviceNeed
 from stoker.runtime.local.memory.measurements import Measurements
-from stoker.runtime.specification import DeploymentSpec
+from stoker.runtime.specification import DeploymentSpec, Readiness
 
 HEADROOM = 1.05
 """Factor for growth. Memory is measured periodically, and a replica may need more between two
@@ -72,7 +72,8 @@ class DeviceSizing:
 
     def may_sleep(self, spec: DeploymentSpec) -> bool:
         """Returns True if a replica is to give way by moving its memory to main memory."""
-        return self._settings.gpu_sleep and spec.is_warm
+        is_hot = spec.readiness is Readiness.HOT
+        return self._settings.gpu_sleep and spec.is_warm and not is_hot
 
     def _share(self, spec: DeploymentSpec) -> float | None:
         """Returns the share of a GPU that an engine allocates when it starts. None if it allocates
