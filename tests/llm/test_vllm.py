@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -24,7 +25,7 @@ import torch
 from stoker.models.chat.forms.grammar import Grammars, json_grammar
 from stoker.models.chat.prompts.prompts import Prompts
 from stoker.models.llm.engines.torch import TorchRunner, load
-from stoker.models.llm.engines.vllm import sleep
+from stoker.models.llm.engines.vllm import form_masks, sleep
 from stoker.models.llm.engines.vllm.channel import (
     MAX_BYTES,
     Abort,
@@ -42,13 +43,16 @@ from stoker.models.llm.engines.vllm.child import _moved, _submitted
 from stoker.models.llm.engines.vllm.engine import (
     ChildEngine,
     EngineSequence,
+    FormsUnsupportedError,
     _on_cpu,
     _on_gpu,
     _with_forms,
 )
 from stoker.models.llm.engines.vllm.model import ChildLostError, ModelProcess, VllmModel
 from stoker.models.llm.engines.vllm.processes import descendants
+from stoker.models.llm.errors import FormError
 from stoker.models.llm.interface import Logprob, Output
+from stoker.models.llm.sampling import NOTHING
 from stoker.models.llm.scheduler import Scheduler
 from stoker.replica.language_worker import LanguageWorker
 from stoker.wire.flight import FlightRecord
@@ -415,6 +419,89 @@ class TestSeveralDevices:
         engine._has_forms = False
         (output,) = _submitted(engine, Submit(id=4, prompt=[1], sampling=GREEDY), object())
         assert output.form and "'devices' 1" in output.error
+
+    def test_forms_are_masks_of_the_scheduler(
+        self, grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = SimpleNamespace(StructuredOutputRequest=SimpleNamespace)
+        monkeypatch.setitem(
+            sys.modules,
+            "vllm.v1.structured_output.request",
+            module,  # type: ignore[arg-type]
+        )
+        manager = SimpleNamespace(backend=None)
+        others = {
+            str(number): SimpleNamespace(
+                sampling_params=SimpleNamespace(extra_args={"id": number}),
+                structured_output_request=None,
+            )
+            for number in (3, 4, 5)
+        }
+        core: Any = SimpleNamespace(
+            structured_output_manager=manager, scheduler=SimpleNamespace(requests=others)
+        )
+        form_masks.prepare(core, VOCABULARY)
+        matcher = grammars.matcher(json_grammar({"type": "boolean"}), "f")
+        answer = EngineSequence(frozenset(), 0, matcher=matcher)
+        form_masks.attach(core, 4, answer)
+        form: Any = others["4"].structured_output_request
+        assert [request.structured_output_request for request in others.values()] == [
+            None,
+            form,
+            None,
+        ]
+        backend: Any = manager.backend
+        mask = backend.allocate_token_bitmask(2)
+        assert mask.shape == (2, -(-VOCABULARY // 32)) and mask.dtype == torch.int32
+        drawn = b""
+        for _ in range(8):
+            form.grammar.fill_bitmask(mask, 1)
+            assert (mask[0] == -1).all(), "other rows stay as they are"
+            bits = np.unpackbits(mask[1].numpy().view(np.uint8), bitorder="little")
+            allowed = np.flatnonzero(bits)
+            expected = np.unpackbits(matcher.allowed(), bitorder="little")
+            assert allowed.tolist() == np.flatnonzero(expected).tolist()
+            assert 0 < len(allowed) < VOCABULARY
+            drawn += grammars.bytes_of(int(allowed[-1]))
+            assert form.grammar.accept_tokens("4", [int(allowed[-1])])
+            if matcher.consume(int(allowed[-1])):
+                break
+        assert not form.grammar.is_terminated()
+        assert answer.error is None
+        assert drawn in {b"true", b"false"}
+
+    @pytest.mark.parametrize("error", [FormError("too much work"), None])
+    def test_a_form_that_allows_nothing(self, error: Exception | None) -> None:
+        def allowed() -> Any:
+            if error:
+                raise error
+            return np.zeros(8, np.uint8)
+
+        answer = EngineSequence(frozenset(), 0, matcher=SimpleNamespace(allowed=allowed))
+        mask = form_masks.FormBackend(100).allocate_token_bitmask(1)
+        form_masks.FormGrammar(answer).fill_bitmask(mask, 0)
+        assert (mask == -1).all()
+        assert answer.error is error or str(answer.error) == NOTHING
+
+    def test_a_form_begins_after_a_token(self) -> None:
+        waiting: Any = SimpleNamespace(allowed=lambda: None)
+        answer = EngineSequence(frozenset(), 0, matcher=waiting)
+        mask = torch.zeros((1, 4), dtype=torch.int32)
+        form_masks.FormGrammar(answer).fill_bitmask(mask, 0)
+        assert (mask == -1).all()
+
+    def test_another_version_of_vllm_refuses_forms(self) -> None:
+        """A sequence whose form cannot be enforced does not run."""
+        engine = ChildEngine.__new__(ChildEngine)
+        aborted: list[list[str]] = []
+        engine._core = SimpleNamespace()
+        engine.facts = Ready(max_length=64, vocabulary=50)
+        assert not engine._prepare_forms()
+        engine._vllm = SimpleNamespace(abort_request=aborted.append)
+        engine._answers = {4: EngineSequence(frozenset(), 0)}
+        with pytest.raises(FormsUnsupportedError):
+            engine._attach_form(4)
+        assert aborted == [["4"]] and not engine._answers
 
     def test_options(self) -> None:
         load = msgspec.structs.replace(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stoker.models.llm.engines.vllm import engine, sleep
+from stoker.models.llm.engines.vllm import engine, form_masks, sleep
 from stoker.models.llm.engines.vllm.channel import LoadModel
 
 SOURCE = Path(os.environ.get("STOKER_VLLM_SOURCE", ""))
@@ -113,3 +113,19 @@ def test_sleep() -> None:
     platform = class_of("vllm/platforms/interface.py", "Platform")
     checks = {node.name for node in platform.body if isinstance(node, ast.FunctionDef)}
     assert {"is_sleep_mode_available", "is_cumem_allocator_available"} <= checks
+
+
+def test_forms_on_several_devices() -> None:
+    file = "vllm/v1/structured_output/backend_types.py"
+    for name, ours, unused in (
+        ("StructuredOutputGrammar", form_masks.FormGrammar, set[str]()),
+        ("StructuredOutputBackend", form_masks.FormBackend, {"compile_grammar"}),
+    ):
+        methods = [node for node in class_of(file, name).body if isinstance(node, ast.FunctionDef)]
+        assert {method.name for method in methods} - unused <= set(dir(ours))
+    assert "params" in fields("vllm/v1/structured_output/request.py", "StructuredOutputRequest")
+    manager = ast.unparse(
+        class_of("vllm/v1/structured_output/__init__.py", "StructuredOutputManager")
+    )
+    assert "self.backend.allocate_token_bitmask(" in manager
+    assert "def use_structured_output" in ast.unparse(class_of("vllm/v1/request.py", "Request"))

@@ -41,8 +41,8 @@ class FormsUnsupportedError(ValueError):
 
     def __init__(self) -> None:
         super().__init__(
-            "A model on several GPUs cannot follow a required form of its answer. Leave out the "
-            "form, or deploy the model with 'devices' 1."
+            "The installed vLLM cannot enforce the form of an answer on several GPUs. Leave it "
+            "out, or deploy the model with 'devices' 1."
         )
 
 
@@ -85,7 +85,7 @@ class ChildEngine:
         self._params: Any = importlib.import_module("vllm.sampling_params")
         self.ends: Sequence[int] = ()
         self._adapters = load.adapters
-        self._has_forms = load.devices == 1
+        self._has_forms = load.devices == 1 or self._prepare_forms()
         self._added: dict[str, Any] = {}
         """Maps an adapter to vLLM's request for it."""
 
@@ -144,6 +144,27 @@ class ChildEngine:
         except Exception:
             del self._answers[message.id]
             raise
+        if matcher and self._devices > 1:
+            self._attach_form(message.id)
+
+    def _prepare_forms(self) -> bool:
+        """Prepares forms on several GPUs. Returns False if the installed vLLM does not support
+        them.
+        """
+        try:
+            _form_masks().prepare(self._core, self.facts.vocabulary)
+        except Exception:
+            log.exception("forms cannot be enforced on several GPUs")
+            return False
+        return True
+
+    def _attach_form(self, identifier: int) -> None:
+        try:
+            _form_masks().attach(self._core, identifier, self._answers[identifier])
+        except Exception as error:
+            log.exception("the form of an answer cannot be enforced on several GPUs")
+            self.abort(identifier)
+            raise FormsUnsupportedError from error
 
     def _adapter(self, name: str) -> Any:
         """Returns the adapter, or None for an empty name. Raises `ValueError` if vLLM rejects
@@ -293,10 +314,15 @@ def _engine(load: LoadModel) -> tuple[Any, dict[int, EngineSequence]]:
 
 def _with_forms(load: LoadModel, answers: dict[int, EngineSequence]) -> dict[str, Any]:
     if load.devices > 1:
-        # The logits are in other processes, which do not see the answers.
+        # The logits are in other processes, which do not see the answers. See `form_masks`.
         return {}
     forms: Any = importlib.import_module("stoker.models.llm.engines.vllm.logits_processor")
     return {"logits_processors": [forms.processor(answers)]}
+
+
+def _form_masks() -> Any:
+    # It imports torch, which should not happen before vLLM knows its platform.
+    return importlib.import_module("stoker.models.llm.engines.vllm.form_masks")
 
 
 def _with_adapters(load: LoadModel) -> dict[str, Any]:
