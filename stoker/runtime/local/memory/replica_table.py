@@ -47,6 +47,15 @@ class Resident:
         """True if its engine runs in a separate Python environment."""
         return (self.engine or self.spec.engine) in environments.NAMES
 
+    @property
+    def moved_bytes(self) -> int | None:
+        """Bytes that its engine moves to main memory by itself. None if the driver would do that.
+
+        Only an engine in a separate environment is asked, so that no other replica can report less
+        than the driver moves.
+        """
+        return self.replica.sleep_bytes if self.is_apart else None
+
 
 class BackgroundWork(Protocol):
     """Work that holds memory and may be postponed."""
@@ -80,7 +89,7 @@ class ReplicaTable(dict[str, Resident]):
                 resident.replica.last_used,
                 is_hot=_is_hot(resident.pool.spec),
                 can_sleep=self._can_sleep(resident),
-                moved_bytes=resident.replica.sleep_bytes,
+                moved_bytes=resident.moved_bytes,
             )
             for resident in self._of_status(Status.READY)
             if resident.pool.is_idle(resident.replica)
@@ -100,7 +109,7 @@ class ReplicaTable(dict[str, Resident]):
                 resident.pool.spec.is_warm,
                 resident.replica.ready_at,
                 can_sleep=self._can_sleep(resident),
-                moved_bytes=resident.replica.sleep_bytes,
+                moved_bytes=resident.moved_bytes,
             )
             for resident in self._of_status(Status.READY)
             if not resident.pool.is_idle(resident.replica) and not _is_hot(resident.pool.spec)
