@@ -24,6 +24,9 @@ WeightFormat = Annotated[
     str | None,
     typer.Option(help="Weight format on a CPU: int8, or int4 for language models."),
 ]
+Devices = Annotated[
+    int | None, typer.Option(help="GPUs per replica on vLLM, which share the model.")
+]
 Config = Annotated[
     list[str] | None,
     typer.Option(
@@ -93,6 +96,7 @@ def deploy(
     device: Device = None,
     dtype: Dtype = None,
     weight_format: WeightFormat = None,
+    devices: Devices = None,
     config: Config = None,
     min_replicas: MinReplicas = None,
     max_replicas: MaxReplicas = None,
@@ -129,7 +133,7 @@ def deploy(
         idle_timeout_s=idle_timeout,
         keep_s=keep,
         max_queue=max_queue,
-        config=_config(config, weight_format),
+        config=_config(config, weight_format=weight_format, devices=devices),
     )
     is_waiting = readiness in ("warm", "hot") if wait is None else wait
     deployment = create(server, fields, wait=is_waiting)
@@ -146,6 +150,7 @@ def set_deployment(
     device: Device = None,
     dtype: Dtype = None,
     weight_format: WeightFormat = None,
+    devices: Devices = None,
     config: Config = None,
     min_replicas: MinReplicas = None,
     max_replicas: MaxReplicas = None,
@@ -165,7 +170,7 @@ def set_deployment(
         idle_timeout_s=idle_timeout,
         keep_s=keep,
         max_queue=max_queue,
-        config=_config(config, weight_format),
+        config=_config(config, weight_format=weight_format, devices=devices),
     )
     if not changes:
         raise WrongUseError("Nothing to change.", hint="Give an option, such as --readiness hot.")
@@ -184,8 +189,5 @@ def _given(**fields: Any) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _config(options: list[str] | None, weight_format: str | None) -> JsonObject | None:
-    parameters = parsed_parameters(options or [])
-    if weight_format is not None:
-        parameters["weight_format"] = weight_format
-    return parameters or None
+def _config(options: list[str] | None, **short_forms: Any) -> JsonObject | None:
+    return (parsed_parameters(options or []) | _given(**short_forms)) or None

@@ -19,6 +19,9 @@ from stoker.wire.protocol import Cell
 PROGRAM = "stoker.replica.gpu_checks"
 TIMEOUT_S = 900.0
 """Timeout of all checks together. Each has a shorter one."""
+PROBE_S = 120.0
+"""Timeout for the import of vLLM."""
+_SLEEPLESS = "Warm models on vLLM are unloaded if other models need their GPU."
 _HINT = "Restart the driver, or the machine. A process that hangs in the driver cannot be ended."
 _FAULT = "Run python -m stoker.replica.gpu_checks to see the error."
 
@@ -42,7 +45,34 @@ def checks(program: str = PROGRAM) -> list[DoctorCheck]:
         Path(folder).chmod(0o711)
         cell = Cell(folder, _user(settings), str(settings.data_dir.resolve()))
         question = GpuQuestion(cell=cell, is_strict=settings.gpu_sandbox == "strict")
-        return _answers(msgspec.json.encode(question), program)
+        return [*_answers(msgspec.json.encode(question), program), *sleep_checks(settings)]
+
+
+def sleep_checks(settings: Settings) -> list[DoctorCheck]:
+    """Checks if vLLM, where it is installed, can move models to main memory."""
+    from stoker.models.engines import environments
+    from stoker.models.llm.engines.vllm.recipe import SLEEP_PROBE
+
+    environment = environments.installed(settings, "vllm")
+    if environment is None:
+        return []
+    name = "GPU: sleep of vLLM"
+    try:
+        done = subprocess.run(  # noqa: S603 - the operator's interpreter
+            [environment.python, "-c", SLEEP_PROBE],
+            capture_output=True,
+            timeout=PROBE_S,
+            check=False,
+            text=True,
+        )
+    except subprocess.TimeoutExpired:
+        message = f"no result within {PROBE_S:.0f} s"
+        return [DoctorCheck(name, DoctorVerdict.WARN, message, _SLEEPLESS)]
+    if done.stdout.split()[-1:] == ["True"]:
+        return [DoctorCheck(name, DoctorVerdict.OK, "supported")]
+    lines = done.stderr.strip().splitlines() if done.returncode else []
+    message = lines[-1] if lines else "not supported"
+    return [DoctorCheck(name, DoctorVerdict.WARN, message, _SLEEPLESS)]
 
 
 def _answers(question: bytes, program: str) -> list[DoctorCheck]:

@@ -1,7 +1,7 @@
 """Inspects an uploaded file set. Identifies its model, or reports why it is rejected."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stoker.inspection.adapter import facts_of, find_adapter
@@ -26,7 +26,7 @@ from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.files import FileReader, FileSet
 from stoker.inspection.gguf import GgufHeader, read_gguf
 from stoker.inspection.gguf_model import TOKENIZER, find_model, refuse_shards
-from stoker.inspection.language import refuse_unserved_writer
+from stoker.inspection.language import attention_heads, refuse_unserved_writer
 from stoker.inspection.names import refuse_clashes, validate_path
 from stoker.inspection.packages import (
     DOCUMENTS,
@@ -84,6 +84,7 @@ class Inspection:
         warnings: oddities that are not errors, in words for the uploader.
         adapter: for an adapter, its largest rank, the modules that it adapts by their own names,
             and the base that it says it was trained on.
+        attention_heads: for a language model, the attention heads of a layer; 0 if unknown.
     """
 
     pipeline: str
@@ -96,6 +97,7 @@ class Inspection:
     engines: tuple[str, ...]
     warnings: tuple[str, ...]
     adapter: dict[str, Any] | None = None
+    attention_heads: int = 0
 
 
 def inspect(
@@ -152,9 +154,10 @@ def inspect(
     warnings += tuple(
         f"{path} is not loaded: the safetensors files are used." for path in gguf_paths
     )
-    return _of_weights(
+    inspection = _of_weights(
         weights, served, config.architecture, config.model_type, engine=engine, warnings=warnings
     )
+    return replace(inspection, attention_heads=attention_heads(served, documents))
 
 
 def _inspect_diffusers(

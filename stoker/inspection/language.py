@@ -7,6 +7,20 @@ from stoker.inspection.documents import Json
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.models.llm.model_types import ENCODERS, TEXT, TEXT_GENERATION, UNFIT
 
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+"""Names of the number of attention heads in config.json. GPT-2 and MPT have names of their own."""
+
+
+def attention_heads(pipeline: str, documents: Mapping[str, Json]) -> int:
+    """Returns the attention heads of a language model for text. 0 if the model has another
+    pipeline, or if its config.json does not say.
+    """
+    config = documents.get(CONFIG)
+    if pipeline != TEXT_GENERATION or not isinstance(config, dict):
+        return 0
+    counts = (config.get(name) for name in _HEADS)
+    return next((count for count in counts if type(count) is int and count > 0), 0)
+
 
 def refuse_unserved_writer(
     pipeline: str, model: ModelConfig, documents: Mapping[str, Json]

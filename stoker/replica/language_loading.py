@@ -1,5 +1,6 @@
 """Loads a language model with the engine that its deployment names."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from stoker.models.tasks.registry import SERVED
 from stoker.replica.language_worker import LanguageWorker
 from stoker.replica.passes import Passes
 from stoker.wire.flight import FlightRecord
+from stoker.wire.notices import Notice
 from stoker.wire.protocol import ReplicaSpec, Send
 
 
@@ -49,5 +51,13 @@ def load_language_model(
     defaults = prompts.defaults
     # Engines with their own loop ignore the rules.
     unruled = () if isinstance(model, Scheduler) else defaults.unruled
-    worker.notices = [*spec.notices, *defaults.notices, *unruled, *prompts.dialect.notices]
+    # Only some engines have notices.
+    engine_notices: Sequence[Notice] = getattr(engine, "notices", ())
+    worker.notices = [
+        *spec.notices,
+        *engine_notices,
+        *defaults.notices,
+        *unruled,
+        *prompts.dialect.notices,
+    ]
     return worker

@@ -11,7 +11,7 @@ from stoker.models.adapters.applying import Adapters
 from stoker.models.chat.answers import writer
 from stoker.models.chat.answers.choices import Choice, TextRequest
 from stoker.models.chat.prompts.prompts import Prompts
-from stoker.models.llm.interface import LanguageModel, Output
+from stoker.models.llm.interface import LanguageModel, Output, Sleeper
 from stoker.models.stages.base import InputError
 from stoker.replica import failures
 from stoker.replica.adapted import adapted
@@ -28,6 +28,7 @@ from stoker.wire.generation_request import TOOLS_FIELD
 from stoker.wire.notices import Notice
 from stoker.wire.passes import RecordedPasses
 from stoker.wire.protocol import ChosenPrecision, Execution, Generate, RequestFailure, Send, Sharing
+from stoker.wire.sleep import Sleep, Wake
 
 
 class LanguageWorker:
@@ -82,6 +83,7 @@ class LanguageWorker:
             passes=passes or Passes(),
             adopted=self._replies.adopted,
             stepped=self._text_thread.put,
+            moved=self._replies.moved,
         )
 
     def start(self) -> None:
@@ -107,6 +109,10 @@ class LanguageWorker:
         return self._model.usage
 
     @property
+    def sleep_bytes(self) -> int | None:
+        return self._model.sleep_bytes if isinstance(self._model, Sleeper) else None
+
+    @property
     def alive(self) -> bool:
         return self._model.alive
 
@@ -125,6 +131,10 @@ class LanguageWorker:
 
     def adopt(self, execution: Execution) -> None:
         self._model_thread.adopt(execution)
+
+    def move(self, message: Sleep | Wake) -> None:
+        """Moves the model's GPU memory to main memory or back."""
+        self._model_thread.move(message)
 
     def cancel(self, request_id: int) -> None:
         """Frees what a request holds, at the latest after the current step."""

@@ -21,7 +21,7 @@ from stoker.replica.counters import Stalls
 from stoker.replica.failures import load_failure
 from stoker.replica.link import Link
 from stoker.replica.passes import Passes
-from stoker.replica.serving import Serving, serving
+from stoker.replica.serving import Serving, SleepingServing, serving
 from stoker.replica.shared_lock import SharedLock
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import PRECISION, Notice, bounded
@@ -35,8 +35,10 @@ from stoker.wire.protocol import (
     Loading,
     ReplicaSpec,
     Shutdown,
+    ToReplica,
     Work,
 )
+from stoker.wire.sleep import Sleep, Wake
 
 if TYPE_CHECKING:
     from stoker.replica.preparation.parent import PreparationParent
@@ -171,6 +173,7 @@ def _serve(
             worker.precision,
             worker.device,
             device_problem,
+            worker.sleep_bytes if isinstance(worker, SleepingServing) else None,
         )
     )
     next_beat = 0.0
@@ -178,17 +181,11 @@ def _serve(
     stopping: Stopping | None = None
     while True:
         for message in link.receive(timeout_s=max(0.0, next_beat - time.monotonic())):
-            match message:
-                case Work() | Generate():
-                    worker.submit(message)
-                case Cancel():
-                    worker.cancel(message.id)
-                case Adopt():
-                    worker.adopt(message.execution)
-                case Shutdown():
-                    if not stopping:
-                        stopping = Stopping(worker, link.wake)
-                        stopping.start()
+            if not isinstance(message, Shutdown):
+                _pass_on(message, worker)
+            elif not stopping:
+                stopping = Stopping(worker, link.wake)
+                stopping.start()
         if stopping and stopping.is_done:
             link.flush()
             link.send_now(_heartbeat(spec, worker, scales.weight, 0.0))
@@ -204,6 +201,20 @@ def _serve(
             link.send_now(_heartbeat(spec, worker, scales.weight, stuck_s))
             if news := worker.measured():
                 link.send_now(Calibrated(*news))
+
+
+def _pass_on(message: ToReplica, worker: Serving) -> None:
+    match message:
+        case Work() | Generate():
+            worker.submit(message)
+        case Cancel():
+            worker.cancel(message.id)
+        case Adopt():
+            worker.adopt(message.execution)
+        case Sleep() | Wake() if isinstance(worker, SleepingServing):
+            worker.move(message)
+        case _:
+            log.warning("unexpected message")
 
 
 class Stopping(threading.Thread):

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from stoker.models.llm.interface import LanguageModel, Output, Resting, Submission
+from stoker.models.llm.interface import LanguageModel, Output, Resting, Sleeper, Submission
 from stoker.replica.adoption import Adoption, Prepare
 from stoker.replica.counters import Counters
 from stoker.replica.named_thread import NamedThread
@@ -14,6 +14,7 @@ from stoker.replica.passes import Passes
 from stoker.replica.sequences import Sequences
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Execution
+from stoker.wire.sleep import Moved, Sleep, Wake
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +33,14 @@ class ModelThread:
         passes: Passes,
         adopted: Callable[[bool], None],
         stepped: Callable[[list[Output]], None],
+        moved: Callable[[Moved], None],
     ) -> None:
         """
         Args:
             prepare: see `LanguageEngine.prepare`. None: the model stays as it is.
             adopted: receives True if an offered converted model was adopted.
             stepped: receives the outputs of each step that has some, on this thread.
+            moved: receives the outcome of each move.
         """
         self._model = model
         self._sequences = sequences
@@ -46,8 +49,9 @@ class ModelThread:
         self._counters = counters
         self._passes = passes
         self._stepped = stepped
-        self._inbox: deque[Submission | int] = deque()
-        """Sequences to continue, and numbers of sequences to drop."""
+        self._moved = moved
+        self._inbox: deque[Submission | Sleep | Wake | int] = deque()
+        """Sequences to continue, moves, and numbers of sequences to drop."""
         self._news = threading.Event()
         self._stopping = False
         self._has_stepped = False
@@ -73,6 +77,11 @@ class ModelThread:
         thread.
         """
         self._inbox.extend(sequences)
+        self._wake()
+
+    def move(self, message: Sleep | Wake) -> None:
+        """Moves the model's GPU memory. Callable from any thread, while no sequence runs."""
+        self._inbox.append(message)
         self._wake()
 
     def adopt(self, execution: Execution) -> None:
@@ -117,6 +126,9 @@ class ModelThread:
             message = self._inbox.popleft()
             if isinstance(message, int):
                 self._model.cancel(message)
+            elif isinstance(message, Sleep | Wake):
+                with self._pulse:
+                    self._moved(_move(self._model, message))
             else:
                 self._model.submit(message)
 
@@ -143,3 +155,16 @@ class ModelThread:
             batches.count(len({output.id for output in outputs}))
             batches.drafted, batches.accepted = self._model.speculated
             self._stepped(outputs)
+
+
+def _move(model: LanguageModel, message: Sleep | Wake) -> Moved:
+    try:
+        if not isinstance(model, Sleeper):
+            return Moved("its engine cannot sleep")
+        if isinstance(message, Sleep):
+            return Moved(held_bytes=model.sleep())
+        model.wake_up()
+    except Exception as error:
+        log.exception("GPU memory could not be moved")
+        return Moved(str(error) or type(error).__name__)
+    return Moved()

@@ -13,6 +13,7 @@ from stoker.wire.protocol import (
     RequestResult,
     Send,
 )
+from stoker.wire.sleep import Moved
 
 
 class Replies:
@@ -44,6 +45,10 @@ class Replies:
     def adopted(self, is_taken: bool) -> None:
         """Reports whether an offered converted model was adopted."""
         self._send(Adopted(is_taken), None)
+
+    def moved(self, moved: Moved) -> None:
+        """Reports the outcome of a move of GPU memory."""
+        self._send(moved, None)
 
     def precision_changed(self, precision: ChosenPrecision) -> None:
         self._send(PrecisionChanged(precision), None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from stoker.models.engines.interface import Engine, Progress
 from stoker.models.stages.base import Stages
@@ -12,6 +12,7 @@ from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
 from stoker.wire.passes import RecordedPasses
 from stoker.wire.protocol import ChosenPrecision, Execution, ReplicaSpec, Send, Sharing
+from stoker.wire.sleep import Sleep, Wake
 
 if TYPE_CHECKING:
     from stoker.models.adapters.applying import Adapters
@@ -93,6 +94,20 @@ class Serving(Protocol):
 
     def measured(self) -> tuple[str, int] | None:
         """Returns an engine and its batch budget if they were newly measured."""
+        ...
+
+
+@runtime_checkable
+class SleepingServing(Protocol):
+    """`Serving` of a model that may move its GPU memory to main memory by itself."""
+
+    @property
+    def sleep_bytes(self) -> int | None:
+        """Bytes of main memory that the model needs while it sleeps. None if it cannot sleep."""
+        ...
+
+    def move(self, message: Sleep | Wake) -> None:
+        """Moves the memory and reports the outcome. No request may be accepted meanwhile."""
         ...
 
 

@@ -150,6 +150,10 @@ class WaitingForMemory:
     """Reason that it waits, in words."""
 
 
+MIG = "MIG-"
+"""Prefix of the UUIDs of MIG instances."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceStats:
     """A GPU and the memory that replicas hold on it."""

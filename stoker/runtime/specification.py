@@ -61,6 +61,11 @@ class DeploymentSpec:
         is_trial = is_a(Prefix.TRIAL, self.deployment_id)
         return self.id if self.deployment_id and not is_trial else ""
 
+    @property
+    def is_warm(self) -> bool:
+        """True if its replicas are evicted after those of `cold` deployments."""
+        return self.readiness is Readiness.WARM or self.min_replicas > 0
+
     def runs_like(self, other: "DeploymentSpec") -> bool:
         """Returns True if replicas of one specification can serve the other with the same
         memory.

@@ -16,6 +16,7 @@ from stoker.wire.generation_request import Generation
 from stoker.wire.notices import Notice
 from stoker.wire.packing import Packing
 from stoker.wire.passes import Batches, RecordedPasses
+from stoker.wire.sleep import Moved, Sleep, Wake
 
 Speculation = Literal["prompt_lookup", "off"]
 """Method of guessing the next tokens, for language models that we schedule."""
@@ -149,6 +150,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """
     adapter_bytes: int = 256 << 20
     """Maximum bytes for adapters that are kept loaded."""
+    sleeps: bool = False
+    """True if an engine in a separate environment prepares to move the model to main memory."""
     openings: list[Opening] = []
     """Exceptions from the walls that the GPU's driver needs. Ignored without a GPU."""
     preparation_processes: int = 0
@@ -247,6 +250,10 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     device_problem: str = ""
     """Reason that the model runs on the CPU although a GPU was claimed for it. Empty if it does
     not.
+    """
+    sleep_bytes: int | None = None
+    """Bytes of main memory that the model needs to sleep by itself (see `Sleep`). None if it
+    cannot.
     """
 
 
@@ -359,7 +366,7 @@ class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
     """True if the replica continues with the converted model, False if it continues as before."""
 
 
-ToReplica = Work | Generate | Cancel | Adopt | Shutdown
+ToReplica = Work | Generate | Cancel | Adopt | Sleep | Wake | Shutdown
 FromReplica = (
     Loading
     | Loaded
@@ -373,6 +380,7 @@ FromReplica = (
     | Calibrated
     | PrecisionChanged
     | Adopted
+    | Moved
 )
 Send = Callable[[FromReplica, bytes | None], None]
 """Sends the gateway a message and the raw frame that follows it, from any thread."""

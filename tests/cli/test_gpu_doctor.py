@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stoker.base.config import Settings
 from stoker.cli import doctor, gpu_health
 from stoker.replica.gpu_checks import all_walls, is_built_for
 from stoker.sandbox import Opening, Wall, gpu_places
@@ -77,6 +78,32 @@ class TestCommand:
         first, last = gpu_health.checks("gpu_program")
         assert (first.name, first.status, first.found) == ("GPU", "ok", "one")
         assert (last.status, last.found) == ("fail", found)
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "found"),
+    [
+        ("lambda: True", "ok", "supported"),
+        ("lambda: False", "warn", "not supported"),
+        ("None", "warn", "TypeError: 'NoneType' object is not callable"),
+    ],
+)
+def test_sleep_of_vllm(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: str, status: str, found: str
+) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").touch()
+    platform = (
+        "class current_platform:\n"
+        f"    is_sleep_mode_available = {answers}\n"
+        "    is_cumem_allocator_available = lambda: True\n"
+    )
+    (tmp_path / "vllm" / "platforms.py").write_text(platform)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert gpu_health.sleep_checks(Settings(data_dir=tmp_path)) == []
+    settings = Settings(data_dir=tmp_path, vllm_python=Path(sys.executable))
+    (check,) = gpu_health.sleep_checks(settings)
+    assert (check.status, check.found) == (status, found)
 
 
 class TestVerdicts:

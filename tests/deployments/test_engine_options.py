@@ -8,7 +8,7 @@ import pytest
 
 from stoker.base.config import Settings
 from stoker.base.errors import InvalidRequestError
-from stoker.registry.deployments import engines
+from stoker.registry.deployments import engines, split_models
 from stoker.store.tables.deployments import Deployment
 
 
@@ -54,6 +54,34 @@ def test_options_that_do_not_fit(
         check(tmp_path, config, **fields)
     (option,) = config
     assert refusal.value.param == f"config.{option}"
+
+
+@pytest.mark.parametrize(
+    ("heads", "devices", "choices"),
+    [
+        (12, 5, "to 1, 2, 3, 4, 6 or 12"),
+        (7, 2, "to 1 or 7"),
+        (1, 2, "to 1\\."),
+        (128, 3, "16, 32 or 64"),
+        (12, 4, ""),
+        (12, 1, ""),
+        (12, None, ""),
+        (0, 5, ""),
+    ],
+)
+def test_heads_that_the_devices_cannot_share(heads: int, devices: int | None, choices: str) -> None:
+    row = Deployment(engine="vllm", config={"devices": devices})
+    if not choices:
+        split_models.check(heads, row)
+        return
+    with pytest.raises(InvalidRequestError, match=choices) as refusal:
+        split_models.check(heads, row)
+    assert refusal.value.param == "config.devices"
+
+
+def test_other_engines_have_no_devices() -> None:
+    for engine in ("auto", "torch"):
+        split_models.check(12, Deployment(engine=engine, config={"devices": 5}))
 
 
 @pytest.mark.parametrize(

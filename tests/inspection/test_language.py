@@ -32,6 +32,21 @@ def test_kinds_that_were_compared(model_type: str) -> None:
     assert inspected(model_type).pipeline == "text-generation"
 
 
+@pytest.mark.parametrize(
+    ("config", "heads"),
+    [
+        ({"num_attention_heads": 12}, 12),
+        ({"n_head": 25}, 25),
+        ({"num_attention_heads": "12"}, 0),
+        ({"num_attention_heads": True, "n_head": 3}, 3),
+        ({"num_attention_heads": -1}, 0),
+        ({}, 0),
+    ],
+)
+def test_attention_heads(config: dict[str, Any], heads: int) -> None:
+    assert inspected("llama", **config).attention_heads == heads
+
+
 @pytest.mark.parametrize("model_type", sorted(UNFIT))
 @pytest.mark.parametrize("pipeline", [None, "text-generation"])
 def test_kinds_that_cannot_be_served(model_type: str, pipeline: str | None) -> None:

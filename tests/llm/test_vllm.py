@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -23,6 +25,7 @@ import torch
 from stoker.models.chat.forms.grammar import Grammars, json_grammar
 from stoker.models.chat.prompts.prompts import Prompts
 from stoker.models.llm.engines.torch import TorchRunner, load
+from stoker.models.llm.engines.vllm import form_masks, sleep
 from stoker.models.llm.engines.vllm.channel import (
     MAX_BYTES,
     Abort,
@@ -31,29 +34,31 @@ from stoker.models.llm.engines.vllm.channel import (
     FromChild,
     LoadModel,
     LoadRefused,
-    Moved,
     Ready,
-    Sleep,
     Stepped,
     Submit,
     ToChild,
-    Wake,
 )
 from stoker.models.llm.engines.vllm.child import _moved, _submitted
 from stoker.models.llm.engines.vllm.engine import (
     ChildEngine,
     EngineSequence,
+    FormsUnsupportedError,
     _on_cpu,
     _on_gpu,
     _with_forms,
 )
 from stoker.models.llm.engines.vllm.model import ChildLostError, ModelProcess, VllmModel
+from stoker.models.llm.engines.vllm.processes import descendants
+from stoker.models.llm.errors import FormError
 from stoker.models.llm.interface import Logprob, Output
+from stoker.models.llm.sampling import NOTHING
 from stoker.models.llm.scheduler import Scheduler
 from stoker.replica.language_worker import LanguageWorker
 from stoker.wire.flight import FlightRecord
 from stoker.wire.generation_request import Generation, Sampling
 from stoker.wire.protocol import Generate, OwnEnvironment
+from stoker.wire.sleep import Moved, Sleep, Wake
 from tests.llm.support import GREEDY, VOCABULARY, generated, submission, tiny_llama, tokenizer
 
 LOAD = LoadModel(folder="/m", device="auto", dtype="auto", cache_bytes=1 << 40, gpu_share=0.5)
@@ -308,22 +313,195 @@ class TestSleep:
         engine = ChildEngine.__new__(ChildEngine)
         calls: list[Any] = []
         library: Any = SimpleNamespace(
-            sleep=lambda **more: calls.append(more), wake_up=lambda: calls.append("awake")
+            sleep=lambda **more: calls.append(more),
+            wake_up=lambda: calls.append("awake"),
+            collective_rpc=lambda _work: [0],
         )
         engine._vllm, engine._answers = library, {1: EngineSequence(frozenset(), 0)}
+        engine._devices = 1
         assert _moved(engine.sleep) == Moved("sequences are running")
         engine._answers.clear()
         assert _moved(engine.sleep) == _moved(engine.wake_up) == Moved()
         assert calls == [{"level": 1}, "awake"]
 
+    def test_what_it_still_holds_is_reported(self, peer: Peer) -> None:
+        peer.channel.send(Moved(held_bytes=7))
+        assert peer.model.sleep() == 7
+
+    def test_of_several_processes(self) -> None:
+        engine = ChildEngine.__new__(ChildEngine)
+        engine._answers, engine._devices = {}, 2
+        results = {sleep.held_bytes: [5, 9], sleep.free_backup: [0, 0], sleep.backup_bytes: [3, 4]}
+        engine._vllm = SimpleNamespace(
+            sleep=lambda **_more: None,
+            wake_up=lambda: None,
+            collective_rpc=lambda work: results[work],
+        )
+        assert _moved(engine.sleep) == Moved(held_bytes=9)
+        assert _moved(engine.wake_up) == Moved()
+        assert engine._sleep_bytes() == 7
+
+    def test_an_unmeasured_model_does_not_sleep(self) -> None:
+        engine = ChildEngine.__new__(ChildEngine)
+        engine._devices = 1
+
+        def fail(_work: Any) -> None:
+            raise AttributeError("pointer_to_data")
+
+        engine._vllm = SimpleNamespace(collective_rpc=fail)
+        assert engine._sleep_bytes() is None
+
+    @pytest.mark.parametrize(
+        ("platform", "is_supported"),
+        [
+            ({"is_sleep_mode_available": True, "is_cumem_allocator_available": True}, True),
+            ({"is_sleep_mode_available": True, "is_cumem_allocator_available": False}, False),
+            ({"is_sleep_mode_available": False, "is_cumem_allocator_available": True}, False),
+            ({"is_sleep_mode_available": True}, True),
+        ],
+    )
+    def test_support(
+        self, platform: dict[str, bool], is_supported: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        answers = {name: lambda answer=answer: answer for name, answer in platform.items()}
+        platforms = SimpleNamespace(current_platform=SimpleNamespace(**answers))
+        monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace())  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)  # type: ignore[arg-type]
+        assert sleep.is_supported() is is_supported
+
+    def test_other_processes_need_no_stoker(self) -> None:
+        """The functions are sent by value to processes that cannot import them."""
+        cloudpickle = pytest.importorskip("cloudpickle")
+        sent: list[bytes] = []
+        engine = SimpleNamespace(collective_rpc=lambda work: sent.append(cloudpickle.dumps(work)))
+        try:
+            sleep.run_in_processes(engine, sleep.backup_bytes, 2)
+        finally:
+            cloudpickle.unregister_pickle_by_value(sleep)
+        answer = subprocess.run(
+            [sys.executable, "-c", WORKER], input=sent[0], capture_output=True, check=True
+        )
+        # 5 and 1024 bytes are kept in pieces of 8 and 1024, the cache is dropped.
+        assert answer.stdout == b"1032"
+
+
+WORKER = """\
+import pickle, sys, types
+sys.modules["stoker"] = None
+sys.modules["vllm"] = types.ModuleType("vllm")
+module = sys.modules["vllm.device_allocator"] = types.ModuleType("vllm.device_allocator")
+pieces = [("weights", 5), ("runtime", 1024), ("kv_cache", 4096)]
+data = {
+    place: types.SimpleNamespace(tag=tag, handle=(0, size, place, 0))
+    for place, (tag, size) in enumerate(pieces)
+}
+module.get_mem_allocator_instance = lambda: types.SimpleNamespace(pointer_to_data=data)
+print(pickle.load(sys.stdin.buffer)(None), end="")
+"""
+
 
 class TestSeveralDevices:
+    def test_memory_of_all_processes_is_measured(self) -> None:
+        with subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60 & wait"]) as shell:
+            try:
+                deadline = time.monotonic() + 60
+                while len(pids := list(descendants(shell.pid))) < 2:
+                    assert time.monotonic() < deadline
+                assert all(psutil.Process(pid).name() in {"sh", "sleep"} for pid in pids)
+                assert list(descendants(1 << 30)) == []
+            finally:
+                for pid in [*pids, shell.pid]:
+                    os.kill(pid, signal.SIGKILL)
+
     def test_a_form_is_refused(self) -> None:
         """The answers' forms are in another process than the logits."""
         engine = ChildEngine.__new__(ChildEngine)
         engine._has_forms = False
         (output,) = _submitted(engine, Submit(id=4, prompt=[1], sampling=GREEDY), object())
         assert output.form and "'devices' 1" in output.error
+
+    def test_forms_are_masks_of_the_scheduler(
+        self, grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = SimpleNamespace(StructuredOutputRequest=SimpleNamespace)
+        monkeypatch.setitem(
+            sys.modules,
+            "vllm.v1.structured_output.request",
+            module,  # type: ignore[arg-type]
+        )
+        manager = SimpleNamespace(backend=None)
+        others = {
+            str(number): SimpleNamespace(
+                sampling_params=SimpleNamespace(extra_args={"id": number}),
+                structured_output_request=None,
+            )
+            for number in (3, 4, 5)
+        }
+        core: Any = SimpleNamespace(
+            structured_output_manager=manager, scheduler=SimpleNamespace(requests=others)
+        )
+        form_masks.prepare(core, VOCABULARY)
+        matcher = grammars.matcher(json_grammar({"type": "boolean"}), "f")
+        answer = EngineSequence(frozenset(), 0, matcher=matcher)
+        form_masks.attach(core, 4, answer)
+        form: Any = others["4"].structured_output_request
+        assert [request.structured_output_request for request in others.values()] == [
+            None,
+            form,
+            None,
+        ]
+        backend: Any = manager.backend
+        mask = backend.allocate_token_bitmask(2)
+        assert mask.shape == (2, -(-VOCABULARY // 32)) and mask.dtype == torch.int32
+        drawn = b""
+        for _ in range(8):
+            form.grammar.fill_bitmask(mask, 1)
+            assert (mask[0] == -1).all(), "other rows stay as they are"
+            bits = np.unpackbits(mask[1].numpy().view(np.uint8), bitorder="little")
+            allowed = np.flatnonzero(bits)
+            expected = np.unpackbits(matcher.allowed(), bitorder="little")
+            assert allowed.tolist() == np.flatnonzero(expected).tolist()
+            assert 0 < len(allowed) < VOCABULARY
+            drawn += grammars.bytes_of(int(allowed[-1]))
+            assert form.grammar.accept_tokens("4", [int(allowed[-1])])
+            if matcher.consume(int(allowed[-1])):
+                break
+        assert not form.grammar.is_terminated()
+        assert answer.error is None
+        assert drawn in {b"true", b"false"}
+
+    @pytest.mark.parametrize("error", [FormError("too much work"), None])
+    def test_a_form_that_allows_nothing(self, error: Exception | None) -> None:
+        def allowed() -> Any:
+            if error:
+                raise error
+            return np.zeros(8, np.uint8)
+
+        answer = EngineSequence(frozenset(), 0, matcher=SimpleNamespace(allowed=allowed))
+        mask = form_masks.FormBackend(100).allocate_token_bitmask(1)
+        form_masks.FormGrammar(answer).fill_bitmask(mask, 0)
+        assert (mask == -1).all()
+        assert answer.error is error or str(answer.error) == NOTHING
+
+    def test_a_form_begins_after_a_token(self) -> None:
+        waiting: Any = SimpleNamespace(allowed=lambda: None)
+        answer = EngineSequence(frozenset(), 0, matcher=waiting)
+        mask = torch.zeros((1, 4), dtype=torch.int32)
+        form_masks.FormGrammar(answer).fill_bitmask(mask, 0)
+        assert (mask == -1).all()
+
+    def test_another_version_of_vllm_refuses_forms(self) -> None:
+        """A sequence whose form cannot be enforced does not run."""
+        engine = ChildEngine.__new__(ChildEngine)
+        aborted: list[list[str]] = []
+        engine._core = SimpleNamespace()
+        engine.facts = Ready(max_length=64, vocabulary=50)
+        assert not engine._prepare_forms()
+        engine._vllm = SimpleNamespace(abort_request=aborted.append)
+        engine._answers = {4: EngineSequence(frozenset(), 0)}
+        with pytest.raises(FormsUnsupportedError):
+            engine._attach_form(4)
+        assert aborted == [["4"]] and not engine._answers
 
     def test_options(self) -> None:
         load = msgspec.structs.replace(
@@ -385,6 +563,35 @@ class TestWorker:
         submitted: Any = peer.channel.receive()
         worker.cancel(1)
         assert peer.channel.receive() == Abort(submitted.id)
+
+    def test_moves(self, peer: Peer, worker: LanguageWorker) -> None:
+        """A replica passes the gateway's messages on to the child, and its answers back."""
+        submitted: Any = peer.channel.receive()
+        worker.cancel(1)
+        assert peer.channel.receive() == Abort(submitted.id)
+        for message, moved in ((Sleep(), Moved(held_bytes=7)), (Wake(), Moved())):
+            self.sent.clear()
+            worker.move(message)
+            assert peer.channel.receive() == message
+            peer.channel.send(moved)
+            peer.says()
+            peer.until(lambda: self.sent)
+            assert self.sent == [(moved, None)]
+        assert worker.alive
+
+    def test_a_child_that_ends_while_it_sleeps(self, peer: Peer, worker: LanguageWorker) -> None:
+        peer.channel.receive()
+        worker.cancel(1)
+        peer.channel.receive()
+        peer.until(lambda: self.sent)
+        self.sent.clear()
+        worker.move(Sleep())
+        peer.channel.receive()
+        peer.kill()
+        peer.until(lambda: self.sent)
+        ((moved, _),) = self.sent
+        assert "has ended" in moved.error
+        assert not worker.alive
 
     def test_the_end_of_the_child(self, peer: Peer, worker: LanguageWorker) -> None:
         peer.channel.receive()

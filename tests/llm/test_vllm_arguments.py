@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stoker.models.llm.engines.vllm import engine
+from stoker.models.llm.engines.vllm import engine, form_masks, sleep
 from stoker.models.llm.engines.vllm.channel import LoadModel
 
 SOURCE = Path(os.environ.get("STOKER_VLLM_SOURCE", ""))
@@ -87,9 +87,45 @@ def test_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "words"), [("sleep", {"level"}), ("wake_up", set()), ("add_lora", set())]
+    ("method", "words"),
+    [
+        ("sleep", {"level"}),
+        ("wake_up", set()),
+        ("add_lora", set()),
+        ("collective_rpc", {"method"}),
+    ],
 )
 def test_methods(method: str, words: set[str]) -> None:
     body = class_of("vllm/v1/engine/llm_engine.py", "LLMEngine").body
     (found,) = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == method]
     assert words <= {argument.arg for argument in found.args.args}
+
+
+def test_sleep() -> None:
+    allocator = class_of("vllm/device_allocator/cumem.py", "CuMemAllocator")
+    names = {node.attr for node in ast.walk(allocator) if isinstance(node, ast.Attribute)}
+    methods = {node.name for node in allocator.body if isinstance(node, ast.FunctionDef)}
+    assert "pointer_to_data" in names
+    assert "get_current_usage" in methods
+    assert {"handle", "tag"} <= fields("vllm/device_allocator/__init__.py", "AllocationData")
+    backend = ast.unparse(class_of("vllm/device_allocator/sleep_mode_backend.py", "CuMemBackend"))
+    assert all(f"'{tag}'" in backend for tag in sleep._BACKED_UP)
+    platform = class_of("vllm/platforms/interface.py", "Platform")
+    checks = {node.name for node in platform.body if isinstance(node, ast.FunctionDef)}
+    assert {"is_sleep_mode_available", "is_cumem_allocator_available"} <= checks
+
+
+def test_forms_on_several_devices() -> None:
+    file = "vllm/v1/structured_output/backend_types.py"
+    for name, ours, unused in (
+        ("StructuredOutputGrammar", form_masks.FormGrammar, set[str]()),
+        ("StructuredOutputBackend", form_masks.FormBackend, {"compile_grammar"}),
+    ):
+        methods = [node for node in class_of(file, name).body if isinstance(node, ast.FunctionDef)]
+        assert {method.name for method in methods} - unused <= set(dir(ours))
+    assert "params" in fields("vllm/v1/structured_output/request.py", "StructuredOutputRequest")
+    manager = ast.unparse(
+        class_of("vllm/v1/structured_output/__init__.py", "StructuredOutputManager")
+    )
+    assert "self.backend.allocate_token_bitmask(" in manager
+    assert "def use_structured_output" in ast.unparse(class_of("vllm/v1/request.py", "Request"))

@@ -127,7 +127,10 @@ class TestGraphics:
         none, single = place("a"), self.with_devices("b", 50)
         assert why_none(20, [none], Graphics()) == "requires a GPU, but no node has one"
         two = why_none(20, [none, single], Graphics(count=2))
-        assert two == "requires 2 GPUs, but no node has enough"
+        assert two == "requires 2 GPUs, but no node has enough: set 'devices' to 1"
+        instances = replace(self.with_devices("d", 50, 50, 50), parts=(1, 2))
+        assert not instances.suits(Graphics(count=2)) and instances.suits(Graphics())
+        assert why_none(20, [instances], Graphics(count=3)).endswith("set 'devices' to 1")
         assert "GPU 7" in why_none(20, [none, single], Graphics(index=7))
         for graphics in (None, Graphics(is_optional=True), Graphics()):
             assert "of memory" in why_none(200, [none, single], graphics)

@@ -5,7 +5,9 @@ import { useLocation } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Artifact, DeploymentCreate } from "../api/types";
+import { VLLM } from "../lib/engine-options";
 import { store } from "../state/store";
+import { Devices } from "../ui/devices";
 import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../ui/parts";
@@ -26,9 +28,13 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
   const [model, setModel] = useState(() => modelId(artifact.display_name));
   const [readiness, setReadiness] = useState("cold");
   const [base, setBase] = useState("");
+  const [engine, setEngine] = useState("auto");
+  const [devices, setDevices] = useState(1);
   const acting = useActing();
   const mine = store.listed.value.filter((one) => one.artifact_id === artifact.id);
   const isAdapter = artifact.pipeline === "adapter";
+  const isWriter = artifact.pipeline === "text-generation";
+  const engines = [...new Set(["auto", ...(artifact.inspection?.engines ?? []), VLLM])];
   const bases = store.listed.value.filter((one) => one.adapter_of === null);
 
   async function submit(event: Event): Promise<void> {
@@ -37,6 +43,8 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
       const body: DeploymentCreate = { model: model.trim(), artifact_id: artifact.id };
       if (isAdapter) body.adapter_of = base;
       else body.readiness = readiness as NonNullable<DeploymentCreate["readiness"]>;
+      if (isWriter) body.engine = engine as NonNullable<DeploymentCreate["engine"]>;
+      if (engine === VLLM && devices > 1) body.config = { devices };
       const made = await store.answered(must(api.POST("/v1/deployments", { body })));
       route(page(`deployments/${made.id}/try`));
     });
@@ -111,6 +119,23 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
               )}
             </Field>
           )}
+          {isWriter && (
+            <Field label="Engine" hint="auto: vLLM on a GPU if it is installed, otherwise torch.">
+              {(id, hint) => (
+                <select
+                  id={id}
+                  aria-describedby={hint}
+                  value={engine}
+                  onChange={(event) => setEngine(event.currentTarget.value)}
+                >
+                  {engines.map((one) => (
+                    <option key={one}>{one}</option>
+                  ))}
+                </select>
+              )}
+            </Field>
+          )}
+          {isWriter && engine === VLLM && <Devices count={devices} onChange={setDevices} />}
         </div>
         <ErrorNote error={acting.error} />
         <div class="actions">

@@ -105,7 +105,7 @@ class RuntimeSettings(BaseSettings):
         default=True,
         description=(
             "Move the GPU memory of an idle `warm` replica to main memory if others need the GPU "
-            "and the driver supports it (570 or later). Off: unload the replica."
+            "and the driver (570 or later) or vLLM supports it. Off: unload the replica."
         ),
     )
     gpu_prepared_workers: int = Field(
@@ -162,7 +162,8 @@ class RuntimeSettings(BaseSettings):
         gt=0,
         le=1,
         description=(
-            "Share of a GPU's memory that one vLLM replica uses, within `STOKER_GPU_MEMORY_SHARE`."
+            "Share of a GPU's memory that one vLLM replica uses, within `STOKER_GPU_MEMORY_SHARE`. "
+            "A `warm` replica that may sleep uses 5% less of it."
         ),
     )
     preload: bool = Field(

@@ -167,6 +167,29 @@ class LanguageModel(Protocol):
 
 
 @runtime_checkable
+class Sleeper(Protocol):
+    """Model that can move its GPU memory to main memory while no sequence runs.
+
+    Its methods raise an error if the move fails. The process must be ended then.
+    """
+
+    @property
+    def sleep_bytes(self) -> int | None:
+        """Bytes of main memory that it needs while it sleeps. None if it cannot sleep."""
+        ...
+
+    def sleep(self) -> int:
+        """Moves the memory. Returns the bytes that it still holds of each GPU, without CUDA's
+        context.
+        """
+        ...
+
+    def wake_up(self) -> None:
+        """Moves the memory back."""
+        ...
+
+
+@runtime_checkable
 class Resting(Protocol):
     """Model or runner that can prepare faster steps while no sequence runs."""
 

@@ -12,6 +12,7 @@ from stoker.registry.deployments import (
     repository,
     schemas,
     servable,
+    split_models,
     versions,
 )
 from stoker.registry.deployments.adapters import Examined
@@ -85,6 +86,7 @@ async def create(
         row.source, row.pipeline = str(folder.path), folder.inspection.pipeline
         row.memory_bytes = estimates.of_folder(folder.inspection, row.dtype)
         engines.check_loadable(folder.inspection.engines, row)
+        split_models.check(folder.inspection.attention_heads, row)
     else:
         artifact = await servable.ready_artifact(session, account_id, str(request.artifact_id))
         row.artifact_id, row.upload_id = artifact.id, artifact.live_upload_id
@@ -94,6 +96,7 @@ async def create(
             row.pipeline = servable.pipeline_of(request.pipeline, artifact)
             row.memory_bytes = estimates.of_artifact(artifact, row.dtype)
             engines.check_loadable((artifact.inspection or {}).get("engines", ()), row)
+            split_models.check(split_models.heads_of(artifact), row)
     if row.shares is None:
         engines.check(context.settings, row)
         context.runtime.check_fits(spec_of(row))

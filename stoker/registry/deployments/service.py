@@ -12,6 +12,7 @@ from stoker.registry.deployments import (
     repository,
     revisions,
     schemas,
+    split_models,
     versions,
 )
 from stoker.registry.deployments.context import DeploymentContext
@@ -71,6 +72,7 @@ async def update(
     engines.check(context.settings, changed)
     context.runtime.check_fits(spec_of(row))
     if not spec_of(row).runs_like(spec_of(changed)):
+        await split_models.check_changed(session, changed, folder)
         changed.memory_bytes = await estimates.again(session, changed, folder)
         changed.is_measured, changed.notices = False, []
         await versions.begin(session, context, row, changed, is_checked=True)

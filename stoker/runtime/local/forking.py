@@ -12,6 +12,7 @@ from stoker.runtime.local.memory.devices import Device, DeviceNeed
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator, ReplicaEndedError
 from stoker.runtime.local.memory.replica_table import Resident
+from stoker.runtime.local.own_sleep import OwnSleep
 from stoker.runtime.local.processes.checkpoints import Checkpoints
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.processes import Processes
@@ -56,6 +57,7 @@ class ForkingLauncher:
         self._starter = starter
         self._logs = logs
         self._checkpoints = checkpoints
+        self._own_sleep = OwnSleep(memory, device_sizing)
 
     def forget(self, source: str) -> None:
         """Deletes the measurements of a model that no deployment uses any more."""
@@ -93,19 +95,30 @@ class ForkingLauncher:
     # --- sleep ---
 
     def can_sleep(self, resident: Resident) -> bool:
-        """Returns True if the driver can move a replica's GPU memory to main memory.
-
-        A replica with an engine in a child process cannot sleep.
+        """Returns True if a replica's GPU memory can be moved to main memory: by its engine if that
+        runs in a child process, otherwise by the driver.
         """
-        return self._checkpoints.is_supported and not resident.is_apart
+        if resident.is_apart:
+            return resident.replica.sleep_bytes is not None
+        return self._checkpoints.is_supported
 
     async def sleep(self, replica_id: str) -> None:
-        await self._checkpoints.sleep(self._living(replica_id))
-        self._memory.leave_devices(replica_id)
+        pid = self._living(replica_id)
+        resident = self._processes.residents.get(replica_id)
+        if resident and resident.is_apart:
+            await self._own_sleep.sleep(resident)
+        else:
+            await self._checkpoints.sleep(pid)
+            self._memory.leave_devices(replica_id)
 
     async def wake(self, replica_id: str) -> None:
-        await self._checkpoints.wake(self._living(replica_id))
-        self._memory.woke_up(replica_id)
+        pid = self._living(replica_id)
+        resident = self._processes.residents.get(replica_id)
+        if resident and resident.is_apart:
+            await self._own_sleep.wake(resident)
+        else:
+            await self._checkpoints.wake(pid)
+            self._memory.woke_up(replica_id)
 
     async def claim_device(self, spec: DeploymentSpec, replica_id: str, *, is_needed: bool) -> bool:
         try:

@@ -229,6 +229,7 @@ class ReplicaStarter:
                     self._cores,
                     is_on_device=plan.is_on_device,
                 ),
+                sleeps=plan.is_on_device and self._device_sizing.may_sleep(spec),
             ),
             worker.id if worker else None,
         )

@@ -15,7 +15,7 @@ from stoker.runtime.nodes.node_client import NodeClient, NodeObserver
 from stoker.runtime.nodes.observing import node_of
 from stoker.runtime.nodes.placing import Place, chosen, shares, why_none
 from stoker.runtime.nodes.tracked_spec import TrackedSpec
-from stoker.runtime.observed import NodeStats
+from stoker.runtime.observed import MIG, NodeStats
 from stoker.runtime.pool.state import ChangeSignal
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
@@ -321,6 +321,11 @@ class Fleet:
                         for device in candidate.machine.devices
                         if device.budget_bytes
                     },
+                    parts=[
+                        device.index
+                        for device in candidate.machine.devices
+                        if device.uuid.startswith(MIG)
+                    ],
                 )
 
     def reserved_besides(self, node: NodeClient, spec_id: str) -> int:

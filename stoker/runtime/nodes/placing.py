@@ -27,6 +27,8 @@ class Place:
     """True if the node has the model's files."""
     devices: Mapping[int, int] = field(default_factory=dict[int, int])
     """Maps the index of each GPU to the bytes that replicas may still claim."""
+    parts: Collection[int] = ()
+    """Indices of the GPUs that are MIG instances. A replica cannot be spread over them."""
 
     def suits(self, graphics: Graphics | None, device_bytes: int = 0) -> bool:
         """Returns True if the node has the devices that a replica needs.
@@ -39,6 +41,8 @@ class Place:
         numbers = [number for number, free in self.devices.items() if free >= device_bytes]
         if graphics.index is not None:
             return graphics.index in numbers
+        if graphics.count > 1:
+            numbers = [number for number in numbers if number not in self.parts]
         return len(numbers) >= graphics.count
 
 
@@ -83,8 +87,12 @@ def why_none(need_bytes: int, places: Collection[Place], graphics: Graphics | No
         return f"needs about {in_words(need_bytes)} of memory, but the largest node has {most}"
     if graphics.index is not None:
         return f"requires GPU {graphics.index}, but no node has it"
-    which = "a GPU" if graphics.count == 1 else f"{graphics.count} GPUs"
-    return f"requires {which}, but no node has {'one' if graphics.count == 1 else 'enough'}"
+    if graphics.count == 1:
+        return "requires a GPU, but no node has one"
+    most = max(len(place.devices.keys() - {*place.parts}) for place in places)
+    return (
+        f"requires {graphics.count} GPUs, but no node has enough: set 'devices' to {max(1, most)}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from stoker.runtime.pool.callbacks import ReplicaCallbacks
 from stoker.runtime.pool.conversion_state import ConversionState, is_proved
 from stoker.runtime.pool.lifecycle import Lifecycle
 from stoker.runtime.pool.pending_calls import PendingCalls
+from stoker.runtime.pool.pending_move import PendingMove
 from stoker.runtime.pool.transport import Channel
 from stoker.runtime.pool.vitals import Vitals
 from stoker.runtime.pool.work_messages import head_of, message_of
@@ -42,10 +43,12 @@ from stoker.wire.protocol import (
     ToReplica,
     pack,
 )
+from stoker.wire.sleep import Moved, Sleep, Wake
 
 log = logging.getLogger(__name__)
 
 _MOST_DEVICE_CHARS = 32
+_ENDED = Moved("its process has ended")
 KEEP_ALIVE_S = 10.0
 """Seconds between keep-alives in a stream without other parts."""
 
@@ -94,6 +97,8 @@ class ReplicaHandle(Lifecycle):
         self._notices: Sequence[Notice] = ()
         self._device = ""
         self._device_problem = ""
+        self._sleep_bytes: int | None = None
+        self._pending_move = PendingMove()
         self._loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loaded.add_done_callback(self._load_ended)
         self._idle = asyncio.Event()
@@ -140,6 +145,11 @@ class ReplicaHandle(Lifecycle):
         """Records why the replica is started on the CPU although the machine has a GPU."""
         self._device_problem = why
 
+    @property
+    def sleep_bytes(self) -> int | None:
+        """Bytes of main memory that the model needs to sleep by itself. None if it cannot."""
+        return self._sleep_bytes
+
     async def wait_loaded(self) -> None:
         """Waits until the model is loaded. Raises `LoadError` if that failed or the replica has
         ended.
@@ -157,6 +167,16 @@ class ReplicaHandle(Lifecycle):
     def fall_asleep(self) -> None:
         """Makes the replica accept no calls until it is ready again."""
         self._advance(Status.ASLEEP)
+
+    async def move(self, message: Sleep | Wake, timeout_s: float) -> Moved:
+        """Makes the model move its GPU memory. The outcome has an error if that failed. The replica
+        must be ended then.
+        """
+        if self.has_ended:
+            return _ENDED
+        self._pending_move.begin()
+        self._send(message)
+        return await self._pending_move.wait(timeout_s)
 
     async def wait_idle(self) -> None:
         """Waits until no call is pending."""
@@ -188,6 +208,7 @@ class ReplicaHandle(Lifecycle):
         self._fail_load(
             self._record_end(how, out_of_memory=out_of_memory, has_fallback=has_fallback)
         )
+        self._pending_move.end(_ENDED)
         preparing, running = self.flight.read_slots()
         self._calls.lose_all(preparing | running, self._kill_cause.details)
 
@@ -318,18 +339,9 @@ class ReplicaHandle(Lifecycle):
         message = head_of(frames)
         self.vitals.message_received()
         match message:
-            case Parts():
+            case Parts() | Progress() | RequestResult() | RequestFailure():
                 self.vitals.progressed()
-                self._calls.share_out(message, frames[1])
-            case Progress():
-                self.vitals.progressed()
-                self._calls.report_progress(message)
-            case RequestResult():
-                self.vitals.progressed()
-                self._calls.end(message, frames[1])
-            case RequestFailure():
-                self.vitals.progressed()
-                self._calls.fail(message)
+                self._calls.receive(message, frames)
             case Cancelled():
                 self._calls.end_cancelled(message.id, message.counts)
             case Heartbeat():
@@ -346,6 +358,8 @@ class ReplicaHandle(Lifecycle):
                         lasting=message.lasting,
                     )
                 )
+            case Moved():
+                self._pending_move.end(message)
             case Adopted():
                 self.conversion.adopted(is_taken=message.is_taken)
             case Calibrated():
@@ -357,6 +371,8 @@ class ReplicaHandle(Lifecycle):
         self._progress = 1.0
         self.conversion.loaded(is_possible=loaded.convertible)
         self._notices = bounded(loaded.notices)
+        if loaded.sleep_bytes is not None:
+            self._sleep_bytes = max(0, loaded.sleep_bytes)
         self._device = cut(loaded.device, _MOST_DEVICE_CHARS)
         self._device_problem = cut(loaded.device_problem) or self._device_problem
         self.vitals.progressed()

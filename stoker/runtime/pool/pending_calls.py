@@ -1,7 +1,7 @@
 """Calls that one replica works on, and cancelled calls with an outcome that is not reported yet."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from stoker.runtime.interface import OnProgress
@@ -63,7 +63,20 @@ class PendingCalls:
             self._cancelled[identifier] = answer.stats
         return answer.ended
 
-    def share_out(self, parts: Parts, content: bytes) -> None:
+    def receive(
+        self, message: Parts | Progress | RequestResult | RequestFailure, frames: Sequence[bytes]
+    ) -> None:
+        match message:
+            case Parts():
+                self._share_out(message, frames[1])
+            case Progress():
+                self._report_progress(message)
+            case RequestResult():
+                self._end(message, frames[1])
+            case RequestFailure():
+                self._fail(message)
+
+    def _share_out(self, parts: Parts, content: bytes) -> None:
         """Distributes the parts of several answers."""
         start = 0
         for identifier, size in zip(parts.ids, parts.sizes, strict=True):
@@ -72,13 +85,13 @@ class PendingCalls:
                 answer.add(content[start : start + size])
             start += size
 
-    def report_progress(self, progress: Progress) -> None:
+    def _report_progress(self, progress: Progress) -> None:
         if answer := self._answers.get(progress.id):
             answer.record_activity(self._clock())
             if answer.on_progress:
                 answer.on_progress(progress.fraction)
 
-    def end(self, result: RequestResult, content: bytes) -> None:
+    def _end(self, result: RequestResult, content: bytes) -> None:
         """Ends a call with its result."""
         self._answered += 1
         if answer := self._answers.get(result.id):
@@ -88,7 +101,7 @@ class PendingCalls:
             answer.end()
         self.end_cancelled(result.id, result.counts)
 
-    def fail(self, failure: RequestFailure) -> None:
+    def _fail(self, failure: RequestFailure) -> None:
         """Ends a call with its error."""
         if answer := self._answers.get(failure.id):
             answer.fail(error_of(failure))

@@ -50,6 +50,8 @@ class Vitals:
     def woke_up(self) -> None:
         """Restarts the timers of a replica that is ready again."""
         self.last_message_at = self.last_progress_at = self.clock()
+        # The thread that moved the memory made no step meanwhile.
+        self.stuck_s = 0.0
 
     def work_begins(self) -> None:
         """Handles a call that was sent while none was pending. If the replica was idle, restarts

@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.base.errors import CapacityError, ConflictError, NotFoundError
-from stoker.registry.deployments import adapters, engines, estimates, servable, versions
+from stoker.registry.deployments import (
+    adapters,
+    engines,
+    estimates,
+    servable,
+    split_models,
+    versions,
+)
 from stoker.registry.deployments import repository as deployment_rows
 from stoker.registry.deployments import service as deployments
 from stoker.registry.deployments.estimates import SourceFolder
@@ -97,6 +104,7 @@ async def create(
         changed.artifact_id = changed.upload_id = None
         changed.source = str(folder.path)
     engines.check(context.settings, changed)
+    await split_models.check_changed(session, changed, folder)
     changed.memory_bytes = await estimates.again(session, changed, folder)
     changed.is_measured, changed.notices = False, []
     spec = spec_of(changed)

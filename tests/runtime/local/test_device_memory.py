@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -335,8 +336,17 @@ class TestSeveral:
         assert sorted(world.evicted) == ["on0", "on2"]
 
     async def test_more_than_there_are(self, world: World):
-        with pytest.raises(CapacityError, match="requires 3 GPUs, but this machine has GPU 0, 1"):
+        with pytest.raises(
+            CapacityError,
+            match=r"requires 3 GPUs, but this machine has GPU 0, 1\. Set 'devices' to 2\.",
+        ):
             await world.wants("wide", DeviceNeed(size=10, count=3))
+
+    async def test_mig_instances_are_not_combined(self):
+        parts = [replace(device(index, 100), uuid=f"MIG-{index}") for index in (1, 2)]
+        world = World(devices=(device(0, 100), *parts))
+        with pytest.raises(CapacityError, match=r"MIG instances\. Set 'devices' to 1\."):
+            await world.wants("wide", DeviceNeed(size=10, count=2))
 
 
 class TestNeverFits:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.base.errors import CapacityError
+from stoker.runtime.local.memory.budget import Need
 from stoker.runtime.local.memory.candidates import EvictionCandidate
 from stoker.runtime.local.memory.devices import DeviceNeed
 from stoker.runtime.local.memory.memory import MemoryAllocator, ReplicaEndedError
@@ -29,9 +30,18 @@ class World(test_device_memory.World):
         self.falling.append(replica_id)
         del self.replicas[replica_id]
 
-    async def can_sleep(self, name: str, wanted: DeviceNeed = BIG, *, main: int = 10) -> None:
+    async def can_sleep(
+        self,
+        name: str,
+        wanted: DeviceNeed = BIG,
+        *,
+        main: int = 10,
+        moved_bytes: int | None = None,
+    ) -> None:
         await self.runs(name, wanted, main=main)
-        self.replicas[name] = EvictionCandidate(name, True, self.now, can_sleep=True)
+        self.replicas[name] = EvictionCandidate(
+            name, True, self.now, can_sleep=True, moved_bytes=moved_bytes
+        )
 
     def sleeps(self, name: str) -> None:
         """Ends the move to main memory."""
@@ -79,6 +89,77 @@ async def test_one_of_several_devices_ends():
     world.wants("b", BIG)
     await settle()
     assert (world.falling, world.evicted) == ([], ["a"])
+
+
+async def test_it_moves_less_than_it_held_and_keeps_a_rest(world: World):
+    await world.can_sleep("a", moved_bytes=20)
+    claim = world.wants("b", BIG)
+    await settle()
+    assert (world.falling, world.held) == (["a"], [30, 60])
+    world.falling.clear()
+    world.memory.fell_asleep("a", lambda _device: 7)
+    await claim
+    assert world.held == [40, 67] and world.memory.asleep_bytes("a") == 20
+    world.loaded("b")
+    # A cancelled wake keeps the rest.
+    waking = world.wakes("a")
+    await settle()
+    waking.cancel()
+    await settle()
+    assert world.held == [40, 67]
+    waking = world.wakes("a")
+    await settle()
+    world.ends("b")
+    await waking
+    assert world.held == [30, 60]
+    world.memory.woke_up("a")
+    assert world.held == [10, 60]
+
+
+async def test_the_rest_of_a_sleeper_is_freed_for_a_claim(world: World):
+    await world.can_sleep("a", moved_bytes=20)
+    claim = world.wants("b", DeviceNeed(size=95))
+    await settle()
+    world.falling.clear()
+    world.memory.fell_asleep("a", lambda _device: 7)
+    world.replicas["a"] = EvictionCandidate("a", True, world.now)
+    world.memory.settle()
+    assert world.evicted == ["a"] and not claim.done()
+    world.ends("a")
+    await claim
+    assert world.held == [10, 95]
+
+
+async def test_a_rest_beyond_the_claim_is_cut(world: World):
+    await world.can_sleep("a", moved_bytes=20)
+    world.wants("b", BIG)
+    await settle()
+    world.memory.fell_asleep("a", lambda _device: 1000)
+    assert world.held == [30, 60]
+
+
+async def test_its_own_way_frees_several_devices():
+    world = World()
+    world.devices = [device(0, 100), device(1, 200), device(2, 300)]
+    world.memory = MemoryAllocator(1000, world, lambda: world.now, devices=world.devices)
+    world.books = [world.memory.main, *world.memory.devices]
+    await world.can_sleep("a", DeviceNeed(share=0.6, count=2), moved_bytes=20)
+    assert world.held == [10, 0, 120, 180]
+    world.memory.take("c", Need("dep-c", 10), DeviceNeed(size=90, index=0))
+    claim = world.wants("b", DeviceNeed(size=190))
+    await settle()
+    world.falling.clear()
+    world.memory.fell_asleep("a", lambda _device: 5)
+    await claim
+    assert world.held == [50, 90, 5, 195]
+    world.loaded("b")
+    waking = world.wakes("a")
+    await settle()
+    assert world.evicted == ["b"]
+    world.ends("b")
+    await waking
+    # It wakes on its devices, each with its own size.
+    assert world.held == [40, 90, 120, 180]
 
 
 async def test_it_wakes_on_its_device_and_frees_main_memory(world: World):

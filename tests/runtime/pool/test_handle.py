@@ -1,5 +1,6 @@
 """States of a replica: the legal transitions, and errors for all others."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ from stoker.runtime.interface import LoadError
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.lifecycle import KillCause, TransitionError
-from stoker.wire.protocol import Loaded, LoadFailed
-from tests.runtime.pool.world import EXECUTION, SHUTDOWN, Clock, Flight, Wire
+from stoker.wire.protocol import Loaded, LoadFailed, pack
+from stoker.wire.sleep import Moved, Sleep, Wake
+from tests.runtime.pool.world import EXECUTION, SHUTDOWN, Clock, Flight, Wire, settle
 
 
 @pytest.fixture
@@ -123,3 +125,38 @@ class TestConversions:
         wire.receive(Loaded(1.0, convertible=True))
         replica.conversion.forbid()
         assert not replica.conversion.is_possible
+
+
+class TestMoves:
+    async def test_an_answer(self, replica: ReplicaHandle, wire: Wire) -> None:
+        moving = asyncio.create_task(replica.move(Sleep(), 60))
+        await settle()
+        assert wire.sent == [pack(Sleep())]
+        wire.receive(Moved(held_bytes=7))
+        assert await moving == Moved(held_bytes=7)
+        # An answer that nobody awaits is ignored.
+        wire.receive(Moved(held_bytes=8))
+        moving = asyncio.create_task(replica.move(Wake(), 60))
+        await settle()
+        wire.receive(Moved("no memory"))
+        assert await moving == Moved("no memory")
+
+    async def test_no_answer(self, replica: ReplicaHandle, wire: Wire) -> None:
+        moved = await replica.move(Sleep(), 0.01)
+        assert moved == Moved("the replica did not answer within 0.01 s")
+        wire.receive(Moved())
+
+    async def test_its_end(self, replica: ReplicaHandle, wire: Wire) -> None:
+        moving = asyncio.create_task(replica.move(Sleep(), 60))
+        await settle()
+        replica.mark_ended("signal 9")
+        assert await moving == Moved("its process has ended")
+        assert await replica.move(Wake(), 60) == Moved("its process has ended")
+        assert wire.sent == [pack(Sleep())]
+
+    @pytest.mark.parametrize(("reported", "known"), [(None, None), (5, 5), (-5, 0)])
+    async def test_the_memory_that_it_needs(
+        self, replica: ReplicaHandle, wire: Wire, reported: int | None, known: int | None
+    ) -> None:
+        wire.receive(Loaded(1.0, convertible=False, sleep_bytes=reported))
+        assert replica.sleep_bytes == known

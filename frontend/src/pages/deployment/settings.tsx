@@ -4,8 +4,10 @@ import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";
 import { ApiError } from "../../api/errors";
 import type { Artifact, Deployment, DeploymentUpdate } from "../../api/types";
+import { devicesOf, optionsOf, VLLM, withDevices } from "../../lib/engine-options";
 import { bytes } from "../../lib/format";
 import { store } from "../../state/store";
+import { Devices } from "../../ui/devices";
 import { useActing, useLoaded } from "../../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../../ui/parts";
 
@@ -14,6 +16,7 @@ const READINESS: Record<string, string> = {
   warm: "The model loads immediately and stays loaded while memory allows.",
   hot: "The model is always loaded, and its memory is reserved. The server refuses this if the model does not fit.",
 };
+const TEXT_GENERATION = "text-generation";
 const DTYPES = ["auto", "float32", "tf32", "bfloat16", "float16", "int8"];
 
 interface Form {
@@ -45,12 +48,8 @@ function formOf(deployment: Deployment): Form {
 }
 
 function parsed(text: string): Record<string, unknown> {
-  try {
-    const found: unknown = JSON.parse(text || "{}");
-    if (typeof found === "object" && found !== null && !Array.isArray(found)) return found as Record<string, unknown>;
-  } catch {
-    // Reported below.
-  }
+  const options = optionsOf(text);
+  if (options) return options;
   throw new ApiError('Engine options must be a JSON object, such as {"weight_format": "int8"}.', -1, "page");
 }
 
@@ -107,7 +106,8 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
     const params = { path: { artifact_id: deployment.artifact_id } };
     return must(api.GET("/v1/model-artifacts/{artifact_id}", { params }));
   }, [deployment.artifact_id]);
-  const engines = [...new Set(["auto", ...(artifact.value?.inspection?.engines ?? []), deployment.engine])];
+  const apart = deployment.pipeline === TEXT_GENERATION ? [VLLM] : [];
+  const engines = [...new Set(["auto", ...(artifact.value?.inspection?.engines ?? []), ...apart, deployment.engine])];
   const isAdapter = deployment.adapter_of !== null;
 
   function set(name: keyof Form, value: string): void {
@@ -209,6 +209,12 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
               />
             )}
           </Field>
+          {now.engine === VLLM && (
+            <Devices
+              count={devicesOf(now.config)}
+              onChange={(count) => set("config", withDevices(now.config, count))}
+            />
+          )}
         </div>
         <Field label="Engine options" hint="JSON. Set an option to null to reset it.">
           {(id, hinted) => (

@@ -99,12 +99,14 @@ class Budgets:
         if asked.wanted is None:
             return []
         index, is_single = asked.wanted.index, asked.wanted.count == 1
+        indices = asked.wanted.sizes or None
         return [
             book
             for book in self.devices
             if book.total
             and book.device
             and index in (None, book.device.index)
+            and (indices is None or book.device.index in indices)
             and (is_single or not book.device.is_part)
         ]
 
@@ -145,11 +147,12 @@ class Budgets:
         which = "a GPU" if device_need.count == 1 else f"{device_need.count} GPUs"
         if device_need.index is not None:
             which = f"GPU {device_need.index}"
-        return CapacityError(
-            f"The model requires {which}, but this machine has {_counted(self.devices)}.",
-            code="insufficient_memory",
-            retry_after_s=60,
-        )
+        message = f"The model requires {which}, but this machine has {_counted(self.devices)}."
+        if device_need.count > 1 and not device_need.sizes:
+            parts = [book for book in self.devices if book.device and book.device.is_part]
+            mig = " A model cannot be spread over MIG instances." if parts else ""
+            message += f"{mig} Set 'devices' to {max(1, len(places))}."
+        return CapacityError(message, code="insufficient_memory", retry_after_s=60)
 
     def places(self, asked: MemoryNeed, line: Line) -> list[Budget] | None:
         """Returns the devices that a claim can get now, in addition to its memory. None means that

@@ -21,6 +21,8 @@ class EvictionCandidate:
     """True if its GPU memory can be moved to main memory instead."""
     is_prepared: bool = False
     """True for a prepared worker, which is evicted before any replica."""
+    moved_bytes: int | None = None
+    """Bytes of main memory that this needs. None means as much as it holds of its only device."""
 
 
 class Candidates(Protocol):

@@ -52,9 +52,12 @@ class BudgetClaims:
         if claim := self._claims.get(replica_id):
             claim.is_ending = True
 
-    def strike(self, replica_id: str) -> bool:
-        """Removes a replica's claim. Returns True if it existed."""
-        return self._claims.pop(replica_id, None) is not None
+    def strike(self, replica_id: str, rest: int = 0) -> bool:
+        """Removes a replica's claim except for `rest` bytes. Returns True if it existed."""
+        claim = self._claims.pop(replica_id, None)
+        if claim and rest:
+            self._claims[replica_id] = _Claim(claim.deployment_id, rest, claim.account)
+        return claim is not None
 
     def staying_size(self, replica_id: str) -> int:
         """Returns the bytes of a replica that is not about to end. 0 for all others."""

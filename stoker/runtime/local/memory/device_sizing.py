@@ -10,7 +10,7 @@ from stoker.runtime.graphics import graphics_of
 from stoker.runtime.local.memory.device_weights import WeightSizes
 from stoker.runtime.local.memory.devices import DeviceNeed
 from stoker.runtime.local.memory.measurements import Measurements
-from stoker.runtime.specification import DeploymentSpec
+from stoker.runtime.specification import DeploymentSpec, Readiness
 
 HEADROOM = 1.05
 """Factor for growth. Memory is measured periodically, and a replica may need more between two
@@ -24,6 +24,10 @@ _LEAST_CONTEXT, _MOST_CONTEXT = 64 * MIB, 1536 * MIB
 """Limits of a plausible measurement of the context. Other values are ignored."""
 WORK_BYTES, WORK_SHARE = 128 * MIB, 0.05
 """Estimated memory of passes: a constant, and a share of the weights."""
+SLEEPERS_SHARE = 0.05
+"""Part of an engine's share of a GPU that it leaves for sleeping replicas if it may sleep, too. On
+80 GB these are 3.6 GB, enough for three contexts.
+"""
 TOO_LITTLE_TIMES = 2
 """Factor by which the estimate grows after a replica ran out of memory while it loaded."""
 
@@ -60,7 +64,7 @@ class DeviceSizing:
         in_half = weights.in_half(spec.dtype) if weights else 0
         return DeviceNeed(
             size=self._known(spec),
-            share=environments.gpu_share(self._settings, spec.engine),
+            share=self._share(spec),
             count=graphics.count,
             index=graphics.index,
             is_optional=graphics.is_optional,
@@ -68,6 +72,18 @@ class DeviceSizing:
             overhead=self._with_work(0),
             takes_prepared=graphics.count == 1 and _takes_prepared(spec),
         )
+
+    def may_sleep(self, spec: DeploymentSpec) -> bool:
+        """Returns True if a replica is to give way by moving its memory to main memory."""
+        is_hot = spec.readiness is Readiness.HOT
+        return self._settings.gpu_sleep and spec.is_warm and not is_hot
+
+    def _share(self, spec: DeploymentSpec) -> float | None:
+        """Returns the share of a GPU that an engine allocates when it starts. None if it allocates
+        as needed. One that may sleep leaves room for what others hold while they sleep.
+        """
+        share = environments.gpu_share(self._settings, spec.engine)
+        return share * (1 - SLEEPERS_SHARE) if share and self.may_sleep(spec) else share
 
     def keep_weights(self, source: str, weights: WeightSizes) -> None:
         """Records a model's weights. They replace the estimate from the machine's memory."""

@@ -7,7 +7,7 @@ finds devices, the gateway runs it again every few seconds.
 import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from stoker.base.config import MIB
@@ -15,6 +15,7 @@ from stoker.base.driver_program import DriverProgram
 from stoker.models.engines.record import MAX_DEVICES
 from stoker.runtime.amounts import in_words
 from stoker.runtime.local.memory.mig import MigInstance, read_instances
+from stoker.runtime.observed import MIG
 
 _DEVICES = (
     "--query-gpu=uuid,name,memory.total,memory.used,driver_version,mig.mode.current",
@@ -46,7 +47,7 @@ class Device:
     @property
     def is_part(self) -> bool:
         """True for a MIG instance. A process can use only one."""
-        return self.uuid.startswith("MIG-")
+        return self.uuid.startswith(MIG)
 
     @property
     def kind(self) -> str:
@@ -189,7 +190,7 @@ def _named(rows: Sequence[list[str]], groups: Sequence[list[Device]], visible: s
                 [device]
                 for group in groups
                 for device in group
-                if name.startswith("MIG-") and device.uuid.startswith(name)
+                if name.startswith(MIG) and device.uuid.startswith(name)
             ]
             begins = [*whole, *parts]
             group = begins[0] if len(begins) == 1 else []
@@ -211,6 +212,8 @@ class DeviceNeed:
     """
     count: int = 1
     """Number of devices that the replica is spread over. It holds the same amount of each."""
+    sizes: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Bytes of each acceptable device, by its index. Empty means any device."""
     index: int | None = None
     """Index of the only acceptable device. None means any."""
     is_optional: bool = False
@@ -226,6 +229,8 @@ class DeviceNeed:
         """Returns the needed bytes of a device. All replicas together may use `budget` bytes of
         it.
         """
+        if self.sizes:
+            return max(1, self.sizes.get(device.index, 0))
         if self.share is not None:
             return max(1, min(budget, int(self.share * device.total_bytes)))
         return max(1, self.size)

@@ -20,6 +20,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from stoker.base.errors import CapacityError
 from stoker.runtime.local.memory.budget import Budget
@@ -28,6 +29,7 @@ from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
 from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.devices import Device, DeviceNeed
 from stoker.runtime.local.memory.prepared_claims import PreparedClaims
+from stoker.runtime.local.memory.sleepers import Sleepers
 from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 from stoker.runtime.observed import DeviceStats
 
@@ -70,10 +72,7 @@ class MemoryAllocator:
         self.prepared = PreparedClaims(self._budgets)
         """Claims of prepared workers. Call `settle` after a change."""
         self._waiters: list[Waiter] = []
-        self._asleep: dict[str, tuple[Device, int]] = {}
-        """Maps a replica that gives up its device to this device, and the bytes that it holds
-        there.
-        """
+        self._sleepers = Sleepers(self.main, self.devices)
         self._got_at: dict[str, float] = {}
         """Maps each account to the time when its last waiting claim was granted."""
 
@@ -244,11 +243,10 @@ class MemoryAllocator:
             self.settle()
 
     def leave_devices(self, replica_id: str) -> None:
-        """Releases the devices of a replica that runs on the CPU or sleeps. It keeps its claim on
-        main memory.
+        """Releases the devices of a replica that runs on the CPU. A sleeping one keeps what it
+        still holds of them. The claim on main memory stays.
         """
-        struck = [book.strike(replica_id) for book in self.devices]
-        if any(struck):
+        if self._sleepers.leave(replica_id):
             self.settle()
 
     def ending(self, replica_id: str) -> None:
@@ -257,7 +255,7 @@ class MemoryAllocator:
             book.ending(replica_id)
 
     def release(self, replica_id: str) -> None:
-        self._asleep.pop(replica_id, None)
+        self._sleepers.end(replica_id)
         self.prepared.drop(replica_id)
         for waiter in self._waiters:
             if waiter.replica_id == replica_id and not waiter.granted.done():
@@ -268,14 +266,23 @@ class MemoryAllocator:
 
     # --- sleep ---
 
+    def fell_asleep(self, replica_id: str, rest: Callable[[Device], int]) -> None:
+        """Releases the devices of a sleeping replica.
+
+        Args:
+            rest: returns the bytes that the replica still holds of a device.
+        """
+        self._sleepers.keep(replica_id, rest)
+        self.leave_devices(replica_id)
+
     def woke_up(self, replica_id: str) -> None:
         """Releases the main memory that held the device's bytes of a replica."""
-        if asleep := self._asleep.pop(replica_id, None):
-            self.resize(replica_id, self.main.size(replica_id) - asleep[1])
+        if moved := self._sleepers.end(replica_id):
+            self.resize(replica_id, self.main.size(replica_id) - moved)
 
     def asleep_bytes(self, replica_id: str) -> int:
         """Returns the bytes of a sleeping replica's device that are in main memory."""
-        return self._asleep[replica_id][1] if replica_id in self._asleep else 0
+        return self._sleepers.main_bytes(replica_id)
 
     async def claim_device(self, replica_id: str, deployment_id: str, account: str) -> None:
         """Waits for memory of the device that a sleeping replica was on, and evicts others for it.
@@ -294,26 +301,8 @@ class MemoryAllocator:
         return self._has_room(self._device_need(replica_id, deployment_id, account))
 
     def _device_need(self, replica_id: str, deployment_id: str, account: str) -> MemoryNeed:
-        device, size = self._asleep[replica_id]
-        wanted = DeviceNeed(size=size, index=device.index)
         # The replica keeps its claim on main memory.
-        return MemoryNeed(Need(deployment_id, 0, account), wanted)
-
-    def _move_to_main(self, replica_id: str, asked: MemoryNeed | None) -> bool:
-        """Extends a replica's claim on main memory by the bytes that it holds of its device.
-
-        Returns False if it has several devices, or if main memory has no room for that and for the
-        claim that the replica gives way to.
-        """
-        books = [book for book in self.devices if book.has(replica_id)]
-        spare = asked.need.size if asked else 0
-        if len(books) != 1 or not self.main.grow(replica_id, books[0].size(replica_id), spare):
-            return False
-        (book,) = books
-        if book.device:
-            self._asleep[replica_id] = book.device, book.size(replica_id)
-        book.ending(replica_id)
-        return True
+        return MemoryNeed(Need(deployment_id, 0, account), self._sleepers.need(replica_id))
 
     # --- devices ---
 
@@ -389,14 +378,18 @@ class MemoryAllocator:
 
     def _enter(self, replica_id: str, asked: MemoryNeed, places: Sequence[Budget]) -> None:
         # A replica that wakes has a claim on main memory.
-        books = places if replica_id in self._asleep else (self.main, *places)
+        is_waking = replica_id in self._sleepers
         self.prepared.replace(replica_id, asked, places)
-        for book in books:
-            book.enter(replica_id, asked.of(book))
+        for book in places if is_waking else (self.main, *places):
+            need = asked.of(book)
+            if is_waking:
+                need = replace(need, size=need.size + book.size(replica_id))
+            book.enter(replica_id, need)
 
     def _evict(self, candidate: EvictionCandidate, asked: MemoryNeed | None = None) -> None:
         """Makes a replica give way to a claim: it falls asleep if it can, otherwise it ends."""
-        if candidate.can_sleep and self._move_to_main(candidate.replica_id, asked):
+        spare = asked.need.size if asked else 0
+        if candidate.can_sleep and self._sleepers.begin(candidate, spare):
             self._candidates.put_to_sleep(candidate.replica_id)
             return
         self.ending(candidate.replica_id)

@@ -51,6 +51,15 @@ class Resident:
         """True if its engine runs in a separate Python environment."""
         return (self.engine or self.spec.engine) in environments.NAMES
 
+    @property
+    def moved_bytes(self) -> int | None:
+        """Bytes that its engine moves to main memory by itself. None if the driver would do that.
+
+        Only an engine in a separate environment is asked, so that no other replica can report less
+        than the driver moves.
+        """
+        return self.replica.sleep_bytes if self.is_apart else None
+
 
 class BackgroundWork(Protocol):
     """Work that holds memory and may be postponed."""
@@ -81,10 +90,11 @@ class ReplicaTable(dict[str, Resident]):
         return [
             EvictionCandidate(
                 resident.replica.id,
-                _is_warm(resident.pool.spec),
+                resident.pool.spec.is_warm,
                 resident.replica.last_used,
                 is_hot=_is_hot(resident.pool.spec),
                 can_sleep=self._can_sleep(resident),
+                moved_bytes=resident.moved_bytes,
             )
             for resident in self._of_status(Status.READY)
             if resident.pool.is_idle(resident.replica)
@@ -101,9 +111,10 @@ class ReplicaTable(dict[str, Resident]):
         return [
             EvictionCandidate(
                 resident.replica.id,
-                _is_warm(resident.pool.spec),
+                resident.pool.spec.is_warm,
                 resident.replica.ready_at,
                 can_sleep=self._can_sleep(resident),
+                moved_bytes=resident.moved_bytes,
             )
             for resident in self._of_status(Status.READY)
             if not resident.pool.is_idle(resident.replica) and not _is_hot(resident.pool.spec)
@@ -121,14 +132,10 @@ class ReplicaTable(dict[str, Resident]):
             resident.pool.put_to_sleep(resident.replica)
 
     def _can_sleep(self, resident: Resident) -> bool:
-        return _is_warm(resident.pool.spec) and bool(self.can_sleep and self.can_sleep(resident))
+        return resident.pool.spec.is_warm and bool(self.can_sleep and self.can_sleep(resident))
 
     def _of_status(self, status: Status) -> list[Resident]:
         return [resident for resident in self.values() if resident.replica.status is status]
-
-
-def _is_warm(spec: DeploymentSpec) -> bool:
-    return spec.readiness is Readiness.WARM or spec.min_replicas > 0
 
 
 def _is_hot(spec: DeploymentSpec) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 
 from stoker.models.llm.interface import Output
 from stoker.wire.generation_request import Sampling
+from stoker.wire.sleep import Moved, Sleep, Wake
 
 MAX_BYTES = 256 << 20
 _LENGTH = struct.Struct("<I")
@@ -41,7 +42,7 @@ class LoadModel(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     kv_cache_dtype: str = "auto"
     """Dtype of keys and values."""
     sleeps: bool = False
-    """True if the model may be put to sleep, see `Sleep`."""
+    """True if the model is to be able to sleep, see `Sleep`."""
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
@@ -73,29 +74,13 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
     id: int
 
 
-class Sleep(msgspec.Struct, frozen=True, tag="sleep"):
-    """Moves the weights to main memory and frees the key-value cache. No sequence may run.
-
-    The child answers with `Moved`.
-    """
-
-
-class Wake(msgspec.Struct, frozen=True, tag="wake"):
-    """Moves the weights back to the GPU. The child answers with `Moved`."""
-
-
-class Moved(msgspec.Struct, frozen=True, tag="moved"):
-    """Answers `Sleep` and `Wake`."""
-
-    error: str = ""
-    """Reason why the weights could not be moved. The child must be ended then."""
-
-
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """The model is loaded. States the maximum tokens of a sequence and the width of its logits."""
 
     max_length: int
     vocabulary: int
+    sleep_bytes: int | None = None
+    """Bytes of main memory that the model needs while it sleeps. None if it cannot sleep."""
 
 
 class LoadRefused(msgspec.Struct, frozen=True, tag="refused"):

@@ -24,15 +24,13 @@ from stoker.models.llm.engines.vllm.channel import (
     ChildChannel,
     LoadModel,
     LoadRefused,
-    Moved,
-    Sleep,
     Stepped,
     Submit,
     ToChild,
-    Wake,
 )
 from stoker.models.llm.engines.vllm.engine import ChildEngine, FormsUnsupportedError
 from stoker.models.llm.interface import Output
+from stoker.wire.sleep import Moved, Sleep, Wake
 
 log = logging.getLogger(__name__)
 
@@ -127,13 +125,12 @@ def _submitted(engine: ChildEngine, message: Submit, prepared: Any) -> list[Outp
     return []
 
 
-def _moved(move: Callable[[], None]) -> Moved:
+def _moved(move: Callable[[], int]) -> Moved:
     try:
-        move()
+        return Moved(held_bytes=move())
     except Exception as error:
         log.exception("weights could not be moved")
         return Moved(str(error).strip() or type(error).__name__)
-    return Moved()
 
 
 def _stop_listening() -> None:

