@@ -1,8 +1,7 @@
-"""Vectors of texts that are pooled during a pass, as on a GPU, equal those that are pooled later."""
+"""Pooling during a pass, as on a GPU, gives the vectors of pooling after it."""
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
