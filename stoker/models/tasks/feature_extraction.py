@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 HOST = "cpu"
-"""Device whose memory results are read from."""
+"""Type of the device that computes results from outputs."""
 POOLED = "pooled"
 """Name of the pooled vectors among the outputs of a pass."""
 
@@ -111,8 +111,9 @@ class FeatureExtractionStages(EmbeddingStages):
         return {POOLED: self._head.pool(hidden, mask)}
 
     def _pools_early(self, hidden: "torch.Tensor") -> bool:
-        """Returns True if vectors are pooled where they are computed, so that only one per text is
-        copied to main memory. The device does not know which tokens belong to an excluded prompt.
+        """Returns True if vectors are pooled on the device that computes them, so that only one
+        vector per text is copied to main memory. Not possible if the tokens of prompts are
+        excluded, because the device does not know them.
         """
         return (
             hidden.device.type != HOST
