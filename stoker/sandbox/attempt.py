@@ -16,7 +16,9 @@ from stoker.sandbox.walls import Walls, confine, die_with_parent
 log = logging.getLogger(__name__)
 
 Attempt = Callable[[], str]
-"""Returns the problem, empty if it succeeded, or a report. An exception is a problem, too."""
+"""Function that returns its problem or a report. Empty means success. An exception counts as a
+problem.
+"""
 
 
 class AttemptResult(NamedTuple):
