@@ -101,7 +101,7 @@ def _files() -> GpuCheck:
 def _driver(devices: gpu_facts.GpuListing) -> GpuCheck:
     driver = devices.driver or "unknown version"
     outcome = outcome_of(gpu_attempts.version, gpu_walls.ATTEMPT_S)
-    if outcome.has_ended:
+    if outcome.has_returned:
         return GpuCheck("GPU: driver", "ok", f"{driver}, for CUDA {outcome.text} and earlier")
     hint = "Install the driver's library libcuda.so.1, and let LD_LIBRARY_PATH name its folder."
     return GpuCheck("GPU: driver", "fail", outcome.text, hint)
@@ -122,7 +122,7 @@ def _capabilities() -> GpuCheck:
     """Checks that torch was built for the devices: for the same major version, or with PTX."""
     name = "GPU: torch's kernels"
     outcome = outcome_of(gpu_attempts.capabilities, gpu_walls.ATTEMPT_S)
-    if not outcome.has_ended:
+    if not outcome.has_returned:
         return GpuCheck(name, "fail", outcome.text, "See `GPU: behind all walls`.")
     built = _built_for()
     missing = [number for number in outcome.text.split() if not is_built_for(number, built)]
@@ -237,22 +237,23 @@ def _product(walls: sandbox.Walls) -> GpuCheck:
 def _context() -> GpuCheck:
     name = "GPU: context memory"
     outcome = outcome_of(_unguarded(gpu_attempts.context_mib), TORCH_S)
-    if outcome.has_ended and outcome.text.isdecimal():
+    if outcome.has_returned and outcome.text.isdecimal():
         return GpuCheck(name, "ok", f"{outcome.text} MiB for each replica")
     return GpuCheck(name, "warn", outcome.text, "The memory of the device could not be measured.")
 
 
 def _checkpoints(walls: sandbox.Walls) -> Iterator[GpuCheck]:
     hint = "Idle replicas are unloaded from this device instead of moved to main memory."
-    for name, around in (("GPU: checkpoint", None), ("GPU: checkpoint of a confined", walls)):
+    names = {"GPU: checkpoint": None, "GPU: checkpoint of a confined process": walls}
+    for name, around in names.items():
         attempt = _unguarded(lambda around=around: gpu_attempts.checkpoint_report(around))
         outcome = outcome_of(attempt, TORCH_S)
-        if outcome.has_ended:
+        if outcome.has_returned:
             saved, restored = outcome.text.split()
             message = f"works: {saved} s to save 64 MiB, {restored} s to restore"
-            yield GpuCheck(f"{name} process" if around else name, "ok", message)
+            yield GpuCheck(name, "ok", message)
         else:
-            yield GpuCheck(f"{name} process" if around else name, "warn", outcome.text, hint)
+            yield GpuCheck(name, "warn", outcome.text, hint)
 
 
 def _mps(question: GpuQuestion) -> GpuCheck:
@@ -270,7 +271,7 @@ def _mps(question: GpuQuestion) -> GpuCheck:
 
 
 def _tried(name: str, outcome: AttemptResult, hint: str, success: str = "works") -> GpuCheck:
-    if outcome.has_ended and not outcome.text:
+    if outcome.has_returned and not outcome.text:
         return GpuCheck(name, "ok", success)
     return GpuCheck(name, "fail", outcome.text, hint)
 
