@@ -109,7 +109,7 @@ def restore(session: Session, rows: Sequence[Row]) -> None:
     steps = _checkpoint(session)
     after = session.bare("checksum")
     session.bare("forget")
-    row.bare = steps["restore"] + steps["unlock"]
+    row.bare = steps["wake"]
     row.bare_note = "the driver's checkpoint of a process, restored"
     row.wrong = "" if before == after else f"checksum {after} instead of {before}"
     row.details |= {"steps_s": steps, "bytes": size}

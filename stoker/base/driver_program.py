@@ -1,7 +1,6 @@
-"""Runs the driver's own program `nvidia-smi`, and never waits for it longer than a timeout.
+"""Runs `nvidia-smi` with a timeout.
 
-The driver's library is not loaded into this process, because a driver that hangs then blocks only
-the program.
+This process does not load NVML. If the driver hangs, only `nvidia-smi` hangs.
 """
 
 import logging
@@ -16,20 +15,20 @@ log = logging.getLogger(__name__)
 
 
 class DriverProgram:
-    """The program, with the reason that its last run gave no output."""
+    """Runs `nvidia-smi`, and keeps the reason that its last run gave no output."""
 
     def __init__(self) -> None:
         self._hung: subprocess.Popen[str] | None = None
         self.problem = ""
-        """Reason that the driver gives no answer, in words. Empty if it answers, or if the machine
-        has no driver.
+        """Reason that the driver does not answer, as a sentence. Empty if it answers or is not
+        installed.
         """
 
     def run(self, arguments: Sequence[str], timeout_s: float) -> str | None:
-        """Returns the program's output. None if it does not exist, hangs or cannot be run.
+        """Returns the program's output. None if it is not installed, hangs or cannot be run.
 
-        A process that cannot be killed is left behind, and no other is started before it has ended:
-        a driver that hangs blocks its programs in the kernel.
+        If the driver hangs, its programs block in the kernel and cannot be killed. Such a process
+        is left behind, and no other one is started before it has ended.
         """
         program = shutil.which(PROGRAM)
         if program is None:
@@ -56,11 +55,11 @@ class DriverProgram:
             self._hung = process
             self._fail(f"{PROGRAM} did not answer within {timeout_s:g} s: the driver hangs.")
             process.kill()
-            # Waits for the end elsewhere, because it may never come.
+            # Reaps the process in another thread, because it may never end.
             threading.Thread(target=process.communicate, daemon=True).start()
             return None
         self.problem = ""
-        # Use the output even if the program failed on one broken device.
+        # The output is usable even if the program failed on one broken device.
         return output
 
     def _fail(self, problem: str) -> None:

@@ -27,14 +27,12 @@ _FAULT = "Run python -m stoker.replica.gpu_checks to see the error."
 
 
 def is_expected() -> bool:
-    """Returns True if the machine has a GPU of NVIDIA or its driver. `stoker doctor` then checks
-    it.
-    """
+    """Returns True if the machine has an NVIDIA GPU or driver. `stoker doctor` then checks it."""
     return gpu_places.has_nvidia() or gpu_places.has_program()
 
 
 def checks(program: str = PROGRAM) -> list[DoctorCheck]:
-    """Runs the checks in another process, and returns the results up to a hang."""
+    """Runs the checks in another process. If they hang, returns the results up to then."""
     try:
         settings = read_settings()
     except WrongUseError:
@@ -104,7 +102,7 @@ def _read(output: bytes) -> list[DoctorCheck]:
 
 
 def _user(settings: Settings) -> int | None:
-    """Returns the user of a replica, if root serves."""
+    """Returns the user that replicas run as, if the server runs as root."""
     users = settings.replica_users
     if os.geteuid() != 0 or not users or not identity.is_mapped(users[0], users[-1]):
         return None

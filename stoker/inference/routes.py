@@ -65,10 +65,7 @@ async def respond(operation: Operation[Any], request: Request) -> Response:
         max_files=settings.list_limit if operation.max_files is None else operation.max_files,
         has_media_in_json=operation.has_media_in_json,
     )
-    entry = await session.target(body, operation.pipelines)
-    response = await unless_gone(
-        request, _response(request, operation.answer(session, entry, body))
-    )
+    response = await unless_gone(request, _response(request, operation.run(session, body)))
     if session.version_id:
         response.headers[VERSION] = session.version_id
     return response

@@ -22,11 +22,12 @@ from stoker.models.stages.base import Sample, bucket
 STRETCH = 2
 """Maximum ratio of a sample's time with padding to its time alone."""
 STARTS_A_BUDGET, DEVICE_STARTS_A_BUDGET = 14, 3
-"""Ratio of the time of a full budget's tokens to the start time of a pass: on a CPU and on a GPU.
+"""Number of passes whose start time equals the time of a full budget's tokens: on a CPU and on a
+GPU.
 
-On a CPU, a pass of n tokens takes a + b n. Calibration doubles n while that gains a twentieth, so
-a / b lies between a tenth and a nineteenth of the budget that it finds. On a GPU, a pass takes the
-same time up to some thousand tokens, and b n from then on.
+On a CPU, a pass over n tokens takes a + b n. Calibration doubles n while that gains a twentieth, so
+a / b lies between a nineteenth and a tenth of the resulting budget. On a GPU, passes of up to some
+thousand tokens take the same time, and larger ones b n.
 """
 
 _MOST_PADDING = 8

@@ -23,7 +23,7 @@ DEFAULT_BUDGET = 512
 PROBE_TOKENS = 32
 SIZES = (1, 2, 4, 8, 16, 32)
 DEVICE_SIZES = (*SIZES, 64, 128, 256, 512, 1024)
-"""Sizes for a GPU. It computes a thousand tokens in the time of one."""
+"""Sizes for a GPU, where a pass over a thousand tokens takes as long as a pass over one."""
 MOST_DEVICE_TOKENS = 32_768
 """Maximum number of padded tokens of a batch on a GPU."""
 STEP_S = 1.5
@@ -45,7 +45,7 @@ class Calibration:
         self._engine = ""
         self._measured = DEFAULT_BUDGET
         self._most: int | None = None
-        """Maximum budget that the free memory allows. None while it sufficed for all batches."""
+        """Maximum budget since a batch ran out of memory. None if no batch did."""
 
     @property
     def budget(self) -> int:

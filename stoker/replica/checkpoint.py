@@ -3,9 +3,9 @@
 It uses the checkpoint functions of the CUDA driver (libcuda.so.1, driver 570 or later):
 https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CHECKPOINT.html
 
-Each line of its input is `sleep PID` or `wake PID`. It answers each with one line: `ok`, or the
-reason of the failure. Before, it prints `ok` if the driver has these functions. The input's end
-ends it. A driver that hangs blocks only this program.
+At the start it prints `ok` if the driver has these functions. Then it reads lines `sleep PID` or
+`wake PID`, and answers each with a line: `ok`, or the reason of the failure. It exits at the end of
+its input. If the driver hangs, only this program hangs.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from stoker import sandbox
 
 LOCK_TIMEOUT_MS = 10_000
-"""Maximum wait for the CUDA calls that the other process is in."""
+"""Timeout for the CUDA calls that the other process is executing."""
 _LIBRARY = "libcuda.so.1"
 _RUNNING, _LOCKED, _CHECKPOINTED = 0, 1, 2
 """Values of CUprocessState."""
@@ -49,7 +49,9 @@ class Driver:
         self._call("cuInit", 0)
 
     def sleep(self, pid: int) -> None:
-        """Moves a process's GPU memory to main memory. Its CUDA calls block until `wake`."""
+        """Moves a process's GPU memory to main memory. The process's CUDA calls block until
+        `wake`.
+        """
         self._call("cuCheckpointProcessLock", pid, _LockArgs(timeoutMs=LOCK_TIMEOUT_MS))
         try:
             self._call("cuCheckpointProcessCheckpoint", pid, _reserved())
@@ -59,7 +61,7 @@ class Driver:
             raise
 
     def wake(self, pid: int) -> None:
-        """Moves a process's memory back to its GPU. Its CUDA calls continue."""
+        """Moves a process's memory back to its GPU. The process's CUDA calls continue."""
         if self._state(pid) == _CHECKPOINTED:
             self._call("cuCheckpointProcessRestore", pid, _reserved())
         if self._state(pid) != _RUNNING:
@@ -105,7 +107,7 @@ def main() -> None:
 
 
 def _reserved() -> ctypes.Array[ctypes.c_char]:
-    """Returns arguments without a value, which the driver requires to be zero."""
+    """Returns a zeroed structure of arguments without fields, as the driver requires."""
     return ctypes.create_string_buffer(_RESERVED_BYTES)
 
 

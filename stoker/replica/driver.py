@@ -9,12 +9,14 @@ from stoker.replica.checkpoint import DriverError
 
 LIBRARY = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76
-"""Attributes of a device: its compute capability."""
+"""Numbers of the device attributes with the compute capability."""
 _BLOCK_BYTES = 1 << 20
 
 
 class Cuda:
-    """Raises `OSError` if the library is missing. All calls raise `DriverError`."""
+    """Functions of libcuda. The constructor raises `OSError` if the library is missing. All methods
+    raise `DriverError`.
+    """
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(LIBRARY)
@@ -26,7 +28,7 @@ class Cuda:
         return number.value // 1000, number.value % 1000 // 10
 
     def start(self) -> None:
-        """Initialises CUDA in this process. Its forks can never use CUDA."""
+        """Initialises CUDA in this process. Processes that it forks later cannot use CUDA."""
         self._call("cuInit", 0)
 
     def count(self) -> int:
@@ -41,7 +43,9 @@ class Cuda:
         return numbers[0].value, numbers[1].value
 
     def open_context(self, index: int) -> None:
-        """Creates the device's primary context, which stays. Writes to its memory, and reads it."""
+        """Creates the device's primary context and keeps it. Writes to the device's memory and
+        reads the value back.
+        """
         context, address = ctypes.c_void_p(), ctypes.c_uint64()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device(index))
         self._call("cuCtxSetCurrent", context)

@@ -56,8 +56,7 @@ class SampleListener(Protocol):
         ...
 
     def failed(self, entry: QueuedSample, message: str = MODEL_FAILED) -> None:
-        """Receives an entry with a sample that the model failed on when it ran alone. The error is
-        logged.
+        """Receives an entry with a sample that failed even when it ran alone. The error is logged.
 
         Args:
             message: message for the client.
@@ -112,7 +111,7 @@ class EngineThread:
 
     @property
     def is_usable(self) -> bool:
-        """False once the device can compute nothing any more."""
+        """False once the device can no longer compute."""
         return self._overlap is None or self._overlap.is_usable
 
     def start(self) -> None:
@@ -158,7 +157,7 @@ class EngineThread:
 
     def _switch_precision(self) -> None:
         """Switches the precision if that was requested. Called after `BatchQueue.take`, so that a
-        batch of a repeated request finds the switch done.
+        repeated request is computed in the new precision.
         """
         if self._fallback:
             self._fallback.run()

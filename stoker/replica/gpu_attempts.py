@@ -1,4 +1,4 @@
-"""Uses of CUDA that `stoker doctor` tries in forked children. Each ends with its process."""
+"""Functions that use CUDA. `stoker doctor` runs each in a forked child, which ends afterwards."""
 
 import os
 import time
@@ -11,9 +11,9 @@ from stoker.replica.gpu_facts import used_mib
 
 _SIDE = 512
 _TOLERANCE = 1e-3
-"""Largest difference between float32 products of both processors."""
+"""Maximum difference between float32 products of the GPU and the CPU."""
 _BLOCK = 16 << 20
-"""Elements of the tensor that is checkpointed: 64 MiB."""
+"""Number of int32 elements of the tensor that is checkpointed: 64 MiB."""
 
 
 def torch_problem() -> str:
@@ -38,8 +38,8 @@ def fork_problem() -> str:
 
 
 def built_for() -> str:
-    """Returns the devices that torch was built for, as in `sm_90 compute_90`. After this, forks of
-    the process cannot use CUDA.
+    """Returns the compute capabilities that torch was built for, as in `sm_90 compute_90`.
+    Afterwards, forks of this process cannot use CUDA.
     """
     import torch as _torch
 
@@ -95,7 +95,9 @@ def checkpoint_report(walls: sandbox.Walls | None) -> str:
 
 
 def _be_target(walls: sandbox.Walls | None, writer: int, reader: int) -> None:
-    """Holds a tensor, and compares it after each byte."""
+    """Holds a tensor on the GPU, and checks its content after a byte from `reader`. Reports to
+    `writer`.
+    """
     text = b"failed"
     try:
         sandbox.die_with_parent()

@@ -1,8 +1,8 @@
 """`python -m stoker.replica.gpu_checks`: checks the GPUs of this machine for `stoker doctor`.
 
-It reads a `GpuQuestion` in JSON from standard input, and prints a `GpuCheck` a line. Each use of
-CUDA is a forked child with a timeout, because a driver may hang. Children have torch imported, like
-the replicas that the engine host forks.
+It reads a `GpuQuestion` in JSON from standard input, and prints one `GpuCheck` per line. Each use
+of CUDA is a forked child with a timeout, because a driver may hang. Children have torch imported,
+like the replicas that the engine host forks.
 """
 
 import os
@@ -24,7 +24,7 @@ from stoker.wire.gpu_walls import GpuWalls
 from stoker.wire.host_messages import HostEvent, HostReady
 
 TORCH_S = 90.0
-"""Timeout of an attempt with torch, which loads its libraries for the device."""
+"""Timeout in seconds of an attempt with torch, which loads its libraries for the device."""
 _HOST_S = 300.0
 _RUN = "Run `stoker doctor --gpu` again on a machine whose driver lists a device."
 _NOT_RUN = (
@@ -38,7 +38,7 @@ _CUDA_HINT = "Install a build of torch for CUDA (docs/containers.md: TORCH=cuda)
 
 def checks(question: GpuQuestion) -> Iterator[GpuCheck]:
     """Yields the results, the cheap and basic ones first."""
-    devices = gpu_facts.listed()
+    devices = gpu_facts.list_gpus()
     has_device = bool(devices.names)
     yield _devices(devices)
     if has_device or gpu_facts.has_driver():
@@ -47,7 +47,7 @@ def checks(question: GpuQuestion) -> Iterator[GpuCheck]:
     yield _torch(has_device=has_device)
     if has_cuda_build():
         yield _host()
-        # As in the engine host: what the children import must not use CUDA here.
+        # As in the engine host, imports in this process must not initialise CUDA.
         GUARD.install()
     if not has_device:
         yield GpuCheck("GPU: not checked", "warn", _NOT_RUN, _RUN)
@@ -71,7 +71,7 @@ def _on_device(question: GpuQuestion) -> Iterator[GpuCheck]:
     yield _mps(question)
 
 
-def _devices(devices: gpu_facts.Listed) -> GpuCheck:
+def _devices(devices: gpu_facts.GpuListing) -> GpuCheck:
     if devices.names:
         return GpuCheck("GPU", "ok", "; ".join(devices.names))
     if devices.problem:
@@ -98,10 +98,10 @@ def _files() -> GpuCheck:
     return GpuCheck("GPU: device files", "ok", "present")
 
 
-def _driver(devices: gpu_facts.Listed) -> GpuCheck:
+def _driver(devices: gpu_facts.GpuListing) -> GpuCheck:
     driver = devices.driver or "unknown version"
     outcome = outcome_of(gpu_attempts.version, gpu_walls.ATTEMPT_S)
-    if outcome.has_ended:
+    if outcome.has_returned:
         return GpuCheck("GPU: driver", "ok", f"{driver}, for CUDA {outcome.text} and earlier")
     hint = "Install the driver's library libcuda.so.1, and let LD_LIBRARY_PATH name its folder."
     return GpuCheck("GPU: driver", "fail", outcome.text, hint)
@@ -122,7 +122,7 @@ def _capabilities() -> GpuCheck:
     """Checks that torch was built for the devices: for the same major version, or with PTX."""
     name = "GPU: torch's kernels"
     outcome = outcome_of(gpu_attempts.capabilities, gpu_walls.ATTEMPT_S)
-    if not outcome.has_ended:
+    if not outcome.has_returned:
         return GpuCheck(name, "fail", outcome.text, "See `GPU: behind all walls`.")
     built = _built_for()
     missing = [number for number in outcome.text.split() if not is_built_for(number, built)]
@@ -133,7 +133,7 @@ def _capabilities() -> GpuCheck:
 
 
 def _built_for() -> list[str]:
-    """Returns the devices that torch was built for."""
+    """Returns the compute capabilities that torch was built for."""
     return outcome_of(gpu_attempts.built_for, TORCH_S).text.split()
 
 
@@ -205,7 +205,7 @@ def _wall(diagnosing: Diagnosing, wall: sandbox.Wall) -> GpuCheck:
 
 
 def all_walls(walls: GpuWalls, *, is_strict: bool) -> GpuCheck:
-    """Returns the verdict on all walls together."""
+    """Returns the result for all walls together."""
     name = "GPU: behind all walls"
     if not walls.problem:
         return GpuCheck(name, "ok", "CUDA starts")
@@ -237,22 +237,23 @@ def _product(walls: sandbox.Walls) -> GpuCheck:
 def _context() -> GpuCheck:
     name = "GPU: context memory"
     outcome = outcome_of(_unguarded(gpu_attempts.context_mib), TORCH_S)
-    if outcome.has_ended and outcome.text.isdecimal():
+    if outcome.has_returned and outcome.text.isdecimal():
         return GpuCheck(name, "ok", f"{outcome.text} MiB for each replica")
     return GpuCheck(name, "warn", outcome.text, "The memory of the device could not be measured.")
 
 
 def _checkpoints(walls: sandbox.Walls) -> Iterator[GpuCheck]:
     hint = "Idle replicas are unloaded from this device instead of moved to main memory."
-    for name, around in (("GPU: checkpoint", None), ("GPU: checkpoint of a confined", walls)):
+    names = {"GPU: checkpoint": None, "GPU: checkpoint of a confined process": walls}
+    for name, around in names.items():
         attempt = _unguarded(lambda around=around: gpu_attempts.checkpoint_report(around))
         outcome = outcome_of(attempt, TORCH_S)
-        if outcome.has_ended:
+        if outcome.has_returned:
             saved, restored = outcome.text.split()
             message = f"works: {saved} s to save 64 MiB, {restored} s to restore"
-            yield GpuCheck(f"{name} process" if around else name, "ok", message)
+            yield GpuCheck(name, "ok", message)
         else:
-            yield GpuCheck(f"{name} process" if around else name, "warn", outcome.text, hint)
+            yield GpuCheck(name, "warn", outcome.text, hint)
 
 
 def _mps(question: GpuQuestion) -> GpuCheck:
@@ -270,7 +271,7 @@ def _mps(question: GpuQuestion) -> GpuCheck:
 
 
 def _tried(name: str, outcome: AttemptResult, hint: str, success: str = "works") -> GpuCheck:
-    if outcome.has_ended and not outcome.text:
+    if outcome.has_returned and not outcome.text:
         return GpuCheck(name, "ok", success)
     return GpuCheck(name, "fail", outcome.text, hint)
 
@@ -288,7 +289,7 @@ def _unguarded(attempt: Attempt) -> Attempt:
 def main() -> None:
     sandbox.die_with_parent()
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=GpuQuestion)
-    # Libraries print.
+    # Libraries may print to standard output.
     output = os.dup(1)
     os.dup2(2, 1)
     for check in checks(question):

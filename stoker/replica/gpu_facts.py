@@ -8,30 +8,30 @@ from stoker.base.driver_program import DriverProgram
 from stoker.sandbox import gpu_places
 
 _ANSWER_S = 20.0
-_NEEDED, _NEEDED_LATELY = ("nvidiactl", "nvidia-uvm"), ("nvidia-uvm-tools",)
-"""Devices that CUDA opens: in all releases of the driver, and since release 570."""
+_REQUIRED, _REQUIRED_SINCE_570 = ("nvidiactl", "nvidia-uvm"), ("nvidia-uvm-tools",)
+"""Device files that CUDA needs: in all releases of the driver, and since release 570."""
 
 
 @dataclass(frozen=True)
-class Listed:
+class GpuListing:
     """Devices as `nvidia-smi` lists them."""
 
     names: tuple[str, ...] = ()
     driver: str = ""
     problem: str = ""
-    """Why the program gave no answer. Empty if it is not installed or answered."""
+    """Reason that the program did not answer. Empty if it answered or is not installed."""
 
 
-def listed() -> Listed:
+def list_gpus() -> GpuListing:
     rows, problem = _ask("--query-gpu=driver_version,name,memory.total")
     valid = [row for row in rows if len(row) == 3 and row[2].isdecimal()]
     if not valid:
-        # The program prints its errors where it prints the table.
-        return Listed(
+        # The program prints its errors to standard output.
+        return GpuListing(
             problem=problem or (f"{gpu_places.PROGRAM}: {', '.join(rows[0])}" if rows else "")
         )
     names = tuple(f"{name}, {int(mib):,} MiB" for _, name, mib in valid)
-    return Listed(names, driver=valid[0][0])
+    return GpuListing(names, driver=valid[0][0])
 
 
 def used_mib() -> int | None:
@@ -43,8 +43,10 @@ def used_mib() -> int | None:
 
 def missing_devices() -> tuple[list[str], bool]:
     """Returns the missing device files, and whether CUDA cannot start without them."""
-    missing = [name for name in (*_NEEDED, *_NEEDED_LATELY) if not Path("/dev", name).exists()]
-    return [f"/dev/{name}" for name in missing], any(name in _NEEDED for name in missing)
+    missing = [
+        name for name in (*_REQUIRED, *_REQUIRED_SINCE_570) if not Path("/dev", name).exists()
+    ]
+    return [f"/dev/{name}" for name in missing], any(name in _REQUIRED for name in missing)
 
 
 def has_driver() -> bool:
@@ -53,7 +55,7 @@ def has_driver() -> bool:
 
 
 def mps_process() -> int | None:
-    """Returns the process of NVIDIA's Multi-Process Service. None if it does not run."""
+    """Returns the process id of NVIDIA's Multi-Process Service. None if it does not run."""
     for folder in gpu_places.mps():
         try:
             pid = int((folder / "nvidia-cuda-mps-control.pid").read_text())

@@ -21,9 +21,9 @@ from stoker.wire.gpu_walls import GpuWalls
 from stoker.wire.protocol import Cell
 
 ATTEMPT_S = 30.0
-"""Timeout of one attempt. A driver that wakes its devices needs some seconds."""
+"""Timeout of one attempt in seconds. A driver that wakes its devices needs some seconds."""
 NARROWING_S = 60.0
-"""Time after which the openings are not narrowed any further."""
+"""Time in seconds after which the openings are not narrowed any further."""
 _FILE_BYTES = 1 << 30
 
 
@@ -40,7 +40,7 @@ def diagnosing(
     cell: Cell, attempt: Attempt = context_problem, timeout_s: float = ATTEMPT_S
 ) -> Diagnosing:
     """Prepares a diagnosis behind the walls of a replica on a GPU."""
-    # Searched once, instead of in every fork.
+    # Cached here, so that the forks need not search again.
     places.libraries()
     places.listed()
     gpu_places.gpus()

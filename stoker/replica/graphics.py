@@ -1,5 +1,5 @@
-"""Restricts the graphics devices that a replica sees, checks that torch can use them, and measures
-the memory that it holds there.
+"""Restricts the GPUs that a replica sees, checks that torch can use them, and measures the memory
+that the replica holds on them.
 """
 
 import importlib
@@ -31,9 +31,10 @@ def restrict(spec: ReplicaSpec | WorkerSpec) -> None:
 
 
 def problem(spec: ReplicaSpec) -> str:
-    """Returns why torch cannot use the GPU that the deployment requests or may use, with a hint.
+    """Returns the reason that torch cannot use the GPU that the deployment requests or may use,
+    with a hint.
 
-    Empty if torch can, if the replica is meant for the CPU, or if its engine is not torch.
+    Empty if torch can use it, if the replica is meant for the CPU, or if its engine is not torch.
     """
     is_torch = spec.engine == AUTO or (spec.engine in ENGINES and ENGINES[spec.engine].is_torch)
     if not is_torch or spec.environment or spec.device == "cpu":
@@ -113,10 +114,10 @@ def refusal(problem: str) -> LoadFailed:
 
 
 def release_cache(*, least: int = 0) -> None:
-    """Returns memory that torch keeps for later tensors to the device.
+    """Returns unused memory that torch caches to the device.
 
-    Does nothing if less than `least` bytes and a quarter of torch's memory would become free. torch
-    then asks the driver for it again, which is slow.
+    If `least` is set, does nothing unless at least `least` bytes and a quarter of torch's memory
+    are unused, because it takes long to allocate from the driver again.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None or torch.version.cuda is None or not torch.cuda.is_initialized():

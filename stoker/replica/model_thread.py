@@ -110,8 +110,8 @@ class ModelThread:
                 self._step()
 
     def _rest(self) -> None:
-        """Prepares faster steps until news arrives. Only after the first step, so that a cold
-        model's first answer is not delayed.
+        """Prepares faster steps until a message arrives. Runs only after the first step, so that it
+        does not delay a cold model's first answer.
         """
         if not self._has_stepped or not isinstance(self._model, Resting):
             return

@@ -27,8 +27,8 @@ launch. The longer one is used.
 """
 
 _MOST_LAUNCH_S = 0.02
-"""Maximum duration of a launch in seconds for which finished results may wait. A model that decides
-between the steps of a pass computes while it is launched.
+"""Maximum duration of a launch, in seconds, with which finished results wait for the next launch. A
+model that decides between the steps of a pass computes while it is launched.
 """
 
 Batch = Sequence[QueuedSample]
@@ -118,13 +118,13 @@ class Overlap:
         self._taken = taken
         self._pauses = pauses
         self.is_usable = True
-        """False once the device can compute nothing any more."""
+        """False once the device can no longer compute."""
         self._pace = StagingPace()
         self._launch_s = 0.0
         """Duration of the latest launch in seconds."""
 
     def run(self) -> None:
-        """Runs batches until the queue is empty or the work is to pause."""
+        """Runs batches until the queue is empty or `pauses` returns True."""
         self._pulse.is_working = True
         running = self._launched(self._staged())
         while running:

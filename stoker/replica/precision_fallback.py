@@ -23,7 +23,7 @@ class PrecisionFallback:
         self._engine = engine
         self._changed = changed
         self._is_over = False
-        """True once later replicas begin in float32, or if memory was too short to switch."""
+        """True if later replicas start in float32, or if memory was too short for the switch."""
         self.is_requested = False
         self._has_switched = False
 
@@ -36,12 +36,12 @@ class PrecisionFallback:
         engine = self._engine
         if self.is_requested or self._has_switched:
             return True
-        # A converted model computes apart from torch.
+        # A converted model does not run on torch.
         is_chosen = engine.is_automatic and engine.dtype in HALF and engine.name == "torch"
         if self._is_over or not is_chosen:
             return False
         if engine.adapters is not None:
-            # Adapters belong to the loaded weights, so only the next load may change these.
+            # Adapters belong to the loaded weights, so the precision changes only at the next load.
             self._announce(engine.dtype)
             return False
         self.is_requested = True

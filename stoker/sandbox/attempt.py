@@ -16,12 +16,14 @@ from stoker.sandbox.walls import Walls, confine, die_with_parent
 log = logging.getLogger(__name__)
 
 Attempt = Callable[[], str]
-"""Returns the problem, empty if it succeeded, or a report. An exception is a problem, too."""
+"""Function that returns its problem or a report. Empty means success. An exception counts as a
+problem.
+"""
 
 
 class AttemptResult(NamedTuple):
     text: str
-    has_ended: bool
+    has_returned: bool
     """True if the function returned the text. False if it raised, hung or ended its process."""
 
 
@@ -66,11 +68,11 @@ def _in_child(attempt: Attempt, timeout_s: float) -> AttemptResult:
     if text is None:
         os.kill(pid, signal.SIGKILL)
         _reap(pid, _KILL_S)
-        return AttemptResult(f"no answer within {timeout_s:.0f} s", has_ended=False)
+        return AttemptResult(f"no answer within {timeout_s:.0f} s", has_returned=False)
     status = _reap(pid, _KILL_S)
     if status:
-        return AttemptResult(text or f"the process ended with status {status}", has_ended=False)
-    return AttemptResult(text, has_ended=True)
+        return AttemptResult(text or f"the process ended with status {status}", has_returned=False)
+    return AttemptResult(text, has_returned=True)
 
 
 def _be_child(attempt: Attempt, writer: int) -> None:

@@ -1,6 +1,4 @@
-"""Finds the wall that an attempt does not get through, and the path or system call that the wall
-blocks.
-"""
+"""Finds the walls that make an attempt fail, and the path or system call that a wall blocks."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +29,7 @@ class Diagnosis:
     problem: str = ""
     """Problem behind all walls. Empty if there is none."""
     bare_problem: str = ""
-    """Problem without walls, for which the walls are not the cause. Empty if there is none."""
+    """Problem without any walls, which are then not the cause. Empty if there is none."""
     openings: Sequence[Opening] = field(default_factory=list[Opening])
     """Smallest openings with which the attempt succeeds."""
 
@@ -79,9 +77,9 @@ class Diagnosing:
         return not self.problem(openings)
 
     def _blocking(self) -> list[Opening] | None:
-        """Returns the walls that cannot stand. Puts them up one by one.
+        """Returns the walls that make the attempt fail. Adds the walls one by one.
 
-        None if the attempt fails although all are left out.
+        None if the attempt fails even without all walls.
         """
         left_out = [Opening(wall) for wall in PUT_UP]
         if not self._works(left_out):
@@ -136,8 +134,8 @@ class Diagnosing:
         return opening
 
     def _smallest(self, candidates: list[Opening], rest: Sequence[Opening]) -> list[Opening]:
-        """Returns the smallest part of the candidates that suffices. Empty if all together do not,
-        or if the time is over.
+        """Returns the smallest subset of the candidates that suffices. Empty if all candidates
+        together do not suffice, or after the deadline.
         """
         if self._is_late or not self._works([*rest, *candidates]):
             return []
@@ -155,10 +153,10 @@ class Diagnosing:
 def smallest_part(
     candidates: list[Opening], works: Callable[[list[Opening]], bool]
 ) -> list[Opening]:
-    """Returns a part of the candidates that works and of which no less works (QuickXplain).
+    """Returns a minimal subset of the candidates that works (QuickXplain).
 
-    Needs about two attempts per result and halving. All candidates together must work, and none
-    alone must not.
+    Needs about two attempts per result and halving. All candidates together must work, and the
+    empty subset must not.
     """
 
     def explained(base: list[Opening], rest: list[Opening], *, is_new: bool) -> list[Opening]:

@@ -54,12 +54,12 @@ def gpus() -> tuple[Path, ...]:
 
 
 def has_nvidia() -> bool:
-    """Returns True if the machine has a GPU of NVIDIA."""
+    """Returns True if the machine has an NVIDIA GPU."""
     return any(device.name.startswith("nvidia") for device in gpus())
 
 
 def has_program() -> bool:
-    """Returns True if the program of NVIDIA's driver is installed."""
+    """Returns True if `nvidia-smi` is installed."""
     return shutil.which(PROGRAM) is not None
 
 
@@ -68,7 +68,7 @@ def facts() -> list[Path]:
 
 
 def shared_memory() -> list[Path]:
-    """Returns the folder where CUDA shares memory, and gloo in vLLM."""
+    """Returns the folder in which CUDA, and gloo in vLLM, share memory between processes."""
     return [_SHARED_MEMORY]
 
 

@@ -13,7 +13,9 @@ class Wall(StrEnum):
     """Namespaces, and the rules of other walls against sockets of the Internet."""
     SYSTEM_CALLS = "system calls"
     SOCKETS = "sockets"
-    """Second filter, after the process has connected. Replicas on a GPU do without it."""
+    """Second seccomp filter, installed after the process has connected. Replicas on a GPU do not
+    have it.
+    """
     SIGNALS = "signals"
     PROCESSES = "processes"
     CAPABILITIES = "capabilities"

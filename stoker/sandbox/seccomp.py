@@ -104,8 +104,8 @@ _OPTIONAL = {
     *("pidfd_open", "pidfd_getfd", "pidfd_send_signal", "kcmp"),
     *("process_madvise", "process_mrelease", "memfd_secret", "open_tree_attr"),
 }
-"""Rejected calls that a kernel may lack. Libraries do without them after ENOSYS, and may take EPERM
-for a fault.
+"""Rejected calls that a kernel may lack. After ENOSYS, libraries use other calls instead. After
+EPERM, they may fail.
 """
 NUMBER, KEYCTL = (
     numbers[_COLUMN.get(kernel.MACHINE, 0)] or 0 for numbers in (_SECCOMP, _FORBIDDEN["keyctl"])

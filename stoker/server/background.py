@@ -33,7 +33,12 @@ class Background:
         self._ended: set[str] = set()
 
     def start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs a task until it is stopped. Restarts the task if it ends before."""
+        """Runs a task until it is stopped. Restarts the task if it ends before.
+
+        Raises `ValueError` if a task with this name runs.
+        """
+        if name in self._tasks:
+            raise ValueError(f"Two background tasks are called {name!r}.")
         self._tasks[name] = asyncio.create_task(self._keep(name, work))
 
     async def stop(self, *names: str) -> None:

@@ -22,6 +22,6 @@ class GpuQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Input of the program."""
 
     cell: Cell
-    """Resources of the confined children. As a replica's."""
+    """Resources of the confined children, like those of a replica."""
     is_strict: bool = False
     """True if replicas may have no openings."""

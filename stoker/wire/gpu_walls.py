@@ -1,4 +1,4 @@
-"""Result of the test whether CUDA starts inside the walls."""
+"""Result of the test whether CUDA starts inside a replica's walls."""
 
 import msgspec
 
@@ -9,9 +9,9 @@ class GpuWalls(msgspec.Struct, frozen=True, kw_only=True):
     """Result of the test on a machine."""
 
     problem: str = ""
-    """Problem of CUDA behind all walls. Empty if it starts there."""
+    """Error of CUDA behind all walls. Empty if it starts there."""
     bare_problem: str = ""
-    """Problem of CUDA without walls, so that they are not the cause. Empty if there is none."""
+    """Error of CUDA without walls: then they are not the cause. Empty if there is none."""
     openings: list[Opening] = []
     """Smallest openings with which CUDA starts. Replicas on a GPU get them."""
 
@@ -24,5 +24,5 @@ class GpuWalls(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """What the openings are, in words. Empty if there are none."""
+        """Describes the openings in words. Empty if there are none."""
         return ", and ".join(map(str, self.openings))

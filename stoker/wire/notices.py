@@ -38,6 +38,6 @@ def bounded(notices: Iterable[Notice]) -> list[Notice]:
 
 
 def cut(text: str, most: int = MOST_NOTICE_CHARS) -> str:
-    """Returns a text of a replica, shortened to a length, that can be encoded and stored."""
+    """Returns a text from a replica, cut to a length, that can be encoded and stored."""
     clean = text.encode("utf-8", "replace").decode().replace("\0", "")
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 
-from stoker.models.llm import inverse
+from stoker.models.llm import samplers
 from stoker.models.llm.draws import DrawRow, Draws
 from stoker.models.llm.errors import DrawError
 from stoker.models.llm.interface import Logprob
@@ -176,7 +176,7 @@ class TestTruncation:
     def test_top_p_over_more_tokens_than_are_sorted_at_first(
         self, share: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(inverse, "CANDIDATES", 16)
+        monkeypatch.setattr(samplers, "CANDIDATES", 16)
         row = logits(5, 60, 0.3)
         assert ours(row, monkeypatch, top_p=share) == theirs(row, library.TopPLogitsWarper(share))
 
@@ -184,7 +184,7 @@ class TestTruncation:
     def test_top_k_about_as_large_as_what_is_sorted_at_first(
         self, count: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(inverse, "CANDIDATES", 16)
+        monkeypatch.setattr(samplers, "CANDIDATES", 16)
         row = logits(6, 60, 0.3)
         drawable = ours(row, monkeypatch, top_k=count)
         assert drawable == theirs(row, library.TopKLogitsWarper(count))

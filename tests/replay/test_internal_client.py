@@ -8,6 +8,7 @@ import pytest
 from stoker.base.config import Settings
 from stoker.base.errors import (
     EndpointNotSupportedError,
+    InferenceError,
     InsufficientCreditsError,
     InvalidRequestError,
     ModelNotFoundError,
@@ -33,6 +34,8 @@ class Runtime:
     def __init__(self) -> None:
         self.asked: list[tuple[str, Call | Generation]] = []
         self.wait_s: list[float] = []
+        self.parts: list[bytes | Exception] = [b"first", b"last"]
+        self.read: list[bytes] = []
         self.is_closed = False
 
     async def call(self, version_id: str, call: Call | Generation, **options: Any) -> bytes:
@@ -45,8 +48,11 @@ class Runtime:
     ) -> AsyncGenerator[bytes]:
         self.asked.append((version_id, call))
         try:
-            yield b"first"
-            raise AssertionError("a streamed answer was read beyond its first part")
+            for part in self.parts:
+                if isinstance(part, Exception):
+                    raise part
+                self.read.append(part)
+                yield part
         finally:
             self.is_closed = True
 
@@ -121,9 +127,18 @@ async def test_generated_text_is_answered_whole() -> None:
     assert call.answer["model"] == "m"
 
 
-async def test_a_streamed_answer_ends_after_its_first_part() -> None:
+async def test_a_streamed_answer_is_read_to_its_end() -> None:
     world = World("text-to-speech")
     assert await world.client.answer(SPEECH, world.client.body({"input": "hello"})) == b""
+    assert world.runtime.read == [b"first", b"last"]
+    assert world.runtime.is_closed
+
+
+async def test_a_streamed_answer_may_fail_late() -> None:
+    world = World("text-to-speech")
+    world.runtime.parts = [b"first", InferenceError("out of memory", code="inference_failed")]
+    with pytest.raises(InferenceError, match="out of memory"):
+        await world.client.answer(SPEECH, world.client.body({"input": "hello"}))
     assert world.runtime.is_closed
 
 

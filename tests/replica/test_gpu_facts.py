@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stoker.replica import gpu_facts
-from stoker.replica.gpu_facts import Listed
+from stoker.replica.gpu_facts import GpuListing
 from tests.support.driver_program import DriverProgram
 
 
@@ -20,13 +20,13 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DriverProgram:
 def test_devices(program: DriverProgram) -> None:
     program.write(devices="580.95.05, NVIDIA H100 80GB HBM3, 81559\n580.95.05, NVIDIA L4, 23034")
     names = ("NVIDIA H100 80GB HBM3, 81,559 MiB", "NVIDIA L4, 23,034 MiB")
-    assert gpu_facts.listed() == Listed(names, driver="580.95.05")
+    assert gpu_facts.list_gpus() == GpuListing(names, driver="580.95.05")
 
 
 def test_an_error_is_shown(program: DriverProgram) -> None:
     program.write(devices="Failed to initialize NVML: Driver/library version mismatch")
     message = "nvidia-smi: Failed to initialize NVML: Driver/library version mismatch"
-    assert gpu_facts.listed() == Listed(problem=message)
+    assert gpu_facts.list_gpus() == GpuListing(problem=message)
     assert gpu_facts.used_mib() is None
 
 
@@ -34,7 +34,7 @@ def test_a_hang_is_shown(program: DriverProgram, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(gpu_facts, "_ANSWER_S", 0.2)
     program.sleeps()
     message = "nvidia-smi did not answer within 0.2 s: the driver hangs."
-    assert gpu_facts.listed() == Listed(problem=message)
+    assert gpu_facts.list_gpus() == GpuListing(problem=message)
 
 
 def test_used_memory_of_all_devices(program: DriverProgram) -> None:
@@ -44,5 +44,5 @@ def test_used_memory_of_all_devices(program: DriverProgram) -> None:
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert gpu_facts.listed() == Listed()
+    assert gpu_facts.list_gpus() == GpuListing()
     assert gpu_facts.used_mib() is None

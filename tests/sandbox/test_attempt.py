@@ -10,7 +10,7 @@ pytestmark = no_walls
 
 
 @pytest.mark.parametrize(
-    ("attempt", "text", "has_ended"),
+    ("attempt", "text", "has_returned"),
     [
         ("succeed", "", True),
         ("fail", "broken", True),
@@ -18,15 +18,15 @@ pytestmark = no_walls
         ("hang", "no answer within 1 s", False),
     ],
 )
-def test_outcomes(confinement: Confinement, attempt: str, text: str, has_ended: bool) -> None:
+def test_outcomes(confinement: Confinement, attempt: str, text: str, has_returned: bool) -> None:
     outcome = confinement.ask(attempt, once=True, timeout_s=1 if attempt == "hang" else 20)
-    assert (outcome["text"], outcome["has_ended"]) == (text, has_ended)
+    assert (outcome["text"], outcome["has_returned"]) == (text, has_returned)
 
 
 def test_an_exception_is_a_problem(confinement: Confinement) -> None:
     outcome = confinement.ask("read", "/nonexistent", once=True)
     assert outcome["text"].startswith("FileNotFoundError: ")
-    assert not outcome["has_ended"]
+    assert not outcome["has_returned"]
 
 
 def test_nothing_remains(confinement: Confinement) -> None:

@@ -67,6 +67,16 @@ class TestBackground:
         assert "journal" in (background.problem or "")
         await background.stop_all()
 
+    async def test_names_differ(self):
+        background, work = Background(), Work(None)
+        work.begun = 1
+        background.start("journal", work.run)
+        with pytest.raises(ValueError, match="'journal'"):
+            background.start("journal", work.run)
+        await background.stop("journal")
+        background.start("journal", work.run)
+        await background.stop_all()
+
     async def test_stopped_ones_are_no_problem(self):
         background, work = Background(), Work(None)
         work.begun = 1

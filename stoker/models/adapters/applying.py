@@ -75,7 +75,7 @@ class Adapters:
         self._hooked: WeakSet[Any] = WeakSet()
         self._rows: _Rows | None = None
         self._kept_rows: _Rows | None = None
-        """See `rows`."""
+        """Adapters of the rows with logits, see `rows`. None if all rows have logits."""
 
     def rebase(self, model: Any, stored: StoredWeights, places: AbstractSet[str]) -> None:
         """Makes adapters that are loaded from now on fit a graph of the same model.
@@ -120,7 +120,7 @@ class Adapters:
     def rows(
         self,
         model: Any,
-        given: Sequence[LoadedAdapter | None],
+        adapters: Sequence[LoadedAdapter | None],
         kept: Sequence[LoadedAdapter | None] | None = None,
     ) -> Generator[None]:
         """Applies these adapters to the rows of a torch model's passes within the block.
@@ -128,13 +128,13 @@ class Adapters:
         Args:
             kept: adapters of the rows with logits, if a pass computes logits for some rows only.
         """
-        if not any(given):
+        if not any(adapters):
             yield
             return
-        self._rows = _Rows(given)
-        self._kept_rows = None if kept is None or len(kept) == len(given) else _Rows(kept)
+        self._rows = _Rows(adapters)
+        self._kept_rows = None if kept is None or len(kept) == len(adapters) else _Rows(kept)
         for name in {
-            name for adapter in given if adapter for name in (*adapter.modules, *adapter.saved)
+            name for adapter in adapters if adapter for name in (*adapter.modules, *adapter.saved)
         }:
             self._hook(name, model.get_submodule(name))
         try:
@@ -144,7 +144,8 @@ class Adapters:
 
     @contextlib.contextmanager
     def packed(self, owners: torch.Tensor) -> Generator[None]:
-        """Applies the adapters of `rows` to layers that compute the tokens of all rows in one row.
+        """Applies the adapters of `rows` to layers that run on one packed row with the tokens of
+        all rows.
 
         Args:
             owners: the row that each token of the packed row belongs to, (tokens,).
@@ -163,14 +164,14 @@ class Adapters:
             return
         self._hooked.add(module)
 
-        def added(_module: Any, given: tuple[Any, ...], output: torch.Tensor) -> None:
+        def add_adapters(_module: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
             rows, kept = self._rows, self._kept_rows
-            if rows and kept and not rows.fits(given[0]):
+            if rows and kept and not rows.fits(inputs[0]):
                 rows = kept
             if rows:
-                rows.add(name, given[0], output)
+                rows.add(name, inputs[0], output)
 
-        module.register_forward_hook(added)
+        module.register_forward_hook(add_adapters)
 
     def _loaded(self, name: str) -> LoadedAdapter:
         from safetensors import safe_open
@@ -197,44 +198,44 @@ class Adapters:
     def _check(self, settings: Lora) -> None:
         """Raises `AdapterUnfitError` for an adapter that fits the model but not its engine."""
 
-    def _kept_of(self, one: LoadedAdapter) -> LoadedAdapter:
+    def _kept_of(self, adapter: LoadedAdapter) -> LoadedAdapter:
         """Returns the adapter for a graph, with replaced layers as the difference that they add."""
         if self._places is None:
-            return one
-        for name in (*one.modules, *one.saved):
+            return adapter
+        for name in (*adapter.modules, *adapter.saved):
             if name not in self._places:
                 raise AdapterUnfitError(
                     f"The base's OpenVINO conversion has no place for {name}. Set the base's "
                     "'engine' to 'torch'."
                 )
-        modules, constants = dict(one.modules), dict[str, torch.Tensor]()
-        for name, (weight, bias) in one.saved.items():
+        modules, constants = dict(adapter.modules), dict[str, torch.Tensor]()
+        for name, (weight, bias) in adapter.saved.items():
             modules[name], constants[name] = self._base.difference(name, weight, bias)
-        return LoadedAdapter(one.name, modules, {}, constants)
+        return LoadedAdapter(adapter.name, modules, {}, constants)
 
 
 class _Rows:
     """The adapters of a batch's rows."""
 
-    def __init__(self, given: Sequence[LoadedAdapter | None]) -> None:
+    def __init__(self, adapters: Sequence[LoadedAdapter | None]) -> None:
         self.owners: torch.Tensor | None = None
         """See `Adapters.packed`."""
-        self._size = len(given)
+        self._size = len(adapters)
         by_adapter: dict[LoadedAdapter, list[int]] = {}
-        for row, adapter in enumerate(given):
+        for row, adapter in enumerate(adapters):
             if adapter is not None:
                 by_adapter.setdefault(adapter, []).append(row)
         self._parts = [(adapter, torch.tensor(rows)) for adapter, rows in by_adapter.items()]
 
-    def add(self, name: str, given: torch.Tensor, output: torch.Tensor) -> None:
+    def add(self, name: str, inputs: torch.Tensor, output: torch.Tensor) -> None:
         """Adds the adapters to the output of a layer, in place."""
         parts = [part for part in self._parts if name in part[0].modules or name in part[0].saved]
         if not parts:
             return
-        rows_in, rows_out = self._by_row(name, given), self._by_row(name, output)
-        for adapter, numbers in parts:
-            is_all = len(numbers) == self._size
-            rows = self._places(numbers.to(given.device), given)
+        rows_in, rows_out = self._by_row(name, inputs), self._by_row(name, output)
+        for adapter, adapter_rows in parts:
+            is_all = len(adapter_rows) == self._size
+            rows = self._places(adapter_rows.to(inputs.device), inputs)
             adapter_inputs = rows_in if is_all else rows_in.index_select(0, rows)
             if name in adapter.saved:
                 adapter_outputs = torch.nn.functional.linear(adapter_inputs, *adapter.saved[name])
@@ -257,7 +258,7 @@ class _Rows:
         return self.owners is not None and value.shape[:2] == (1, len(self.owners))
 
     def _places(self, rows: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """Returns the places of rows in `_by_row` of a value."""
+        """Returns the indices of rows in the view that `_by_row` returns for a value."""
         if self.owners is None or not self._is_packed(value):
             return rows
         return torch.isin(self.owners, rows).nonzero()[:, 0]
@@ -281,7 +282,7 @@ class _Rows:
             return value[0]
         if value.shape[0] == self._size:
             return value
-        # The rows of a packed pass are its tokens.
+        # In a packed pass of a language model, each token has a row.
         if value.dim() > 2 and value.shape[:2] == (1, self._size):
             return value[0]
         # Some models concatenate the tokens of all rows.

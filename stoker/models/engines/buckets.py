@@ -18,14 +18,14 @@ Batch = Mapping[str, torch.Tensor]
 
 ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Sizes of buckets. Padding at most doubles a batch, which is cheaper than the launches of its
-kernels.
+"""Sizes of buckets. Padding at most doubles a batch, which costs less than launching its kernels
+one by one.
 """
 
 
 @dataclass(frozen=True)
 class ShapeBucket:
-    """Call and shapes of a recorded pass."""
+    """Call and input shapes of a recorded pass."""
 
     call: Hashable
     shapes: tuple[tuple[str, torch.Size, torch.dtype], ...]
@@ -43,7 +43,7 @@ class ShapeBucket:
 
 
 class Buckets(Protocol):
-    """Form of recorded batches. Works on tensors of any device."""
+    """Maps batches to buckets. Works on tensors of any device."""
 
     def bucket(self, call: Hashable, batch: Batch) -> ShapeBucket:
         """Returns the bucket of a batch."""
@@ -63,8 +63,8 @@ class Buckets(Protocol):
 
 
 class PaddedBuckets:
-    """Buckets of rows and lengths, as far as a model's samples may share passes. A batch without a
-    row per sample, such as a packed one, has the bucket of its own shapes.
+    """Rounds rows and lengths up, as far as the model's `Sharing` allows. A batch without one row
+    per sample, such as a packed one, gets a bucket of its exact shapes.
     """
 
     def __init__(self, stages: Stages) -> None:
@@ -92,7 +92,7 @@ class PaddedBuckets:
         if sharing is Sharing.SAME_LENGTH:
             return _rounded(rows, ROWS), length
         most = self._stages.max_tokens() if isinstance(self._stages, TextStages) else length
-        # A longer row would have positions that the model lacks.
+        # A longer row would need positions that the model lacks.
         return _rounded(rows, ROWS), max(length, min(_rounded(length, LENGTHS), most))
 
     def _shape(self, name: str, value: torch.Tensor, rows: int, length: int) -> torch.Size:
@@ -109,8 +109,8 @@ class PaddedBuckets:
         for name, value in inputs.items():
             if value.shape == batch[name].shape:
                 continue
-            # A row without a sample must be valid, too. Later, it keeps the sample of an earlier
-            # batch.
+            # Rows without a sample must hold valid values. In later batches, they keep the values
+            # of an earlier sample.
             value[batch[name].shape[0] :] = value[:1].clone()
         return inputs
 

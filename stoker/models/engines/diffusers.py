@@ -18,11 +18,11 @@ from stoker.wire.protocol import Execution, ReplicaSpec
 
 MODEL_INDEX = "model_index.json"
 _AUTOENCODERS_IN_SINGLE = frozenset({"AutoencoderKLWan"})
-"""Autoencoders that lose visible detail in half precision, and that pipelines feed in any
-precision.
+"""Autoencoders that lose visible detail in half precision. Their pipelines convert the latents to
+the autoencoder's dtype.
 """
 _OF_VIDEO = 5
-"""Number of dimensions of the weights of a video's convolutions."""
+"""Number of dimensions of the weights of 3D convolutions, which video models have."""
 
 
 class DiffusersEngine:
@@ -78,8 +78,8 @@ class DiffusersEngine:
 
 
 def half_precision(folder: Path, *, has_bfloat16: bool) -> torch.dtype:
-    """Returns the precision of a pipeline on a GPU if none is requested: that of its stored
-    denoiser, or the one that models of its kind are trained in.
+    """Returns the default dtype of a pipeline on a GPU: the stored dtype of its denoiser if that is
+    half precision, otherwise the dtype in which such models are trained.
 
     Args:
         has_bfloat16: True if the GPU computes in bfloat16 and does not emulate it.
@@ -92,9 +92,9 @@ def half_precision(folder: Path, *, has_bfloat16: bool) -> torch.dtype:
 
 
 def dtypes_of_parts(folder: Path, dtype: torch.dtype) -> dict[str, torch.dtype]:
-    """Maps the parts of a pipeline to their precisions. `default` is that of all others.
+    """Maps components of a pipeline to their dtypes. `default` applies to all other components.
 
-    Autoencoders with `force_upcast` are missing here: diffusers computes them in float32 itself.
+    Autoencoders with `force_upcast` are not listed, because diffusers itself runs them in float32.
     """
     _, vae = _index(folder).get("vae") or (None, None)
     in_single = {"vae": torch.float32} if vae in _AUTOENCODERS_IN_SINGLE else {}
@@ -102,12 +102,12 @@ def dtypes_of_parts(folder: Path, dtype: torch.dtype) -> dict[str, torch.dtype]:
 
 
 def use_channels_last(pipe: Any) -> None:
-    """Stores the weights of a pipeline's convolutions as a GPU's tensor cores read them. Otherwise
-    each convolution rearranges its input and output.
+    """Stores the weights of a pipeline's convolutions in the memory format that a GPU's tensor
+    cores read. Otherwise each convolution converts its input and output.
     """
     for name in ("unet", "vae"):
         part = getattr(pipe, name, None)
-        # The format exists for images only.
+        # The format exists for 2D convolutions only.
         if part is not None and all(weight.dim() < _OF_VIDEO for weight in part.parameters()):
             part.to(memory_format=torch.channels_last)
 

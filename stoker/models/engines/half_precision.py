@@ -1,6 +1,6 @@
-"""Chooses half precision for a model if it answers like float32, by the model's own examples.
+"""Chooses half precision if a model's answers to example inputs agree with those in float32.
 
-The comparison reads the weights two or three times, but never holds two copies. Its result is
+The comparison loads the weights two or three times, but never holds two copies. Its result is
 stored for later replicas.
 """
 
@@ -24,16 +24,20 @@ from stoker.wire.protocol import ChosenPrecision
 log = logging.getLogger(__name__)
 
 LEAST_COSINE = 0.9995
-"""Minimum cosine of an answer with that in float32. All top labels must be equal, too."""
+"""Minimum cosine similarity of an answer to the answer in float32. All top labels must be equal
+too.
+"""
 MOST_BYTES = 4 << 30
-"""Maximum bytes in float32 of weights that are stored in half precision and compared."""
+"""Maximum size in bytes, as float32, of weights that are compared. Larger models keep the half
+precision in which they are stored.
+"""
 
 Answer = Mapping[str, torch.Tensor]
 
 
 def choose(engine: TorchEngine, progress: Progress) -> None:
     """Chooses the precision of a loaded model on a GPU, if its `dtype` is `auto` and no earlier
-    replica has chosen it. Leaves the model loaded in it.
+    replica has chosen it. The model is then loaded in that precision.
     """
     if engine.is_automatic and engine.precision is None and engine.device.type == "cuda":
         progress(0.5, "comparing precisions")
@@ -43,7 +47,7 @@ def choose(engine: TorchEngine, progress: Progress) -> None:
 def compared(engine: TorchEngine, candidates: Sequence[torch.dtype]) -> ChosenPrecision | None:
     """Switches to the first candidate whose answers agree with those in float32, or to float32.
 
-    Returns None if they could not be compared now. The precision stays then.
+    Returns None, and keeps the precision, if the comparison fails.
     """
     loaded = engine.dtype
     in_single = 4 * sum(parameter.numel() for parameter in engine.model.parameters())
@@ -66,12 +70,12 @@ class _Comparison:
         engine.enter_thread()
         self._samples = examples(engine.stages, COMPARED_BY)
         self._answers: dict[torch.dtype, Sequence[Answer] | str] = {}
-        """Maps a precision to the answers in it, or to the reason that there are none."""
+        """Maps a dtype to its answers, or to the reason that it has none."""
 
     def choose(self, candidates: Sequence[torch.dtype]) -> ChosenPrecision:
         failed: list[str] = []
         if self._engine.dtype in candidates:
-            # Saves reading the weights again.
+            # Avoids loading the weights again.
             self._answers_in(self._engine.dtype)
         for dtype in candidates if self._samples else ():
             agrees, words = self._verdict(dtype)

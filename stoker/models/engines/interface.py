@@ -62,8 +62,8 @@ class RunningBatch(Protocol):
         ...
 
     def outputs(self) -> list[Mapping[str, Any]]:
-        """Waits for the device. Returns the outputs, as `Engine.forward`. Raises the errors of the
-        pass.
+        """Waits for the device. Returns the outputs in the format of `Engine.forward`. Raises the
+        errors of the pass.
         """
         ...
 
@@ -103,7 +103,7 @@ class OverlappingEngine(Engine, Protocol):
         ...
 
     def is_usable(self) -> bool:
-        """Waits for the device. Returns False if nothing can be computed any more."""
+        """Waits for the device. Returns False if the device can no longer compute."""
         ...
 
     def stage(self, samples: Sequence[Sample]) -> Any:
@@ -127,13 +127,13 @@ class OverlappingEngine(Engine, Protocol):
         ...
 
     def use_idle_time(self) -> None:
-        """Makes later passes faster. Takes the time of some passes. Called while no batch
+        """Makes later passes faster. Takes as long as a few passes. Called while no batch
         computes.
         """
         ...
 
     def drop_recorded(self) -> None:
-        """Drops the recorded passes, whose memory a batch needs."""
+        """Drops the recorded passes, because a batch needs their memory."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""Attention among the samples of a packed row, registered with transformers' attention interface.
+"""Attention within the samples of a packed row, registered with transformers' attention interface.
 
-On CUDA one kernel computes all samples. On other devices each sample is computed in turn.
+On CUDA, one kernel computes all samples. On other devices, each sample is computed in turn.
 """
 
 from collections.abc import Generator, Sequence
@@ -17,15 +17,15 @@ from transformers import AttentionInterface
 from stoker.models.engines.packing import TokenPacking
 
 NAME = "stoker_packed"
-"""Name of the attention function. transformers makes no masks for it."""
+"""Name of the attention function. transformers creates no mask for it."""
 
 _HALF = (torch.float16, torch.bfloat16)
 _ALIGNMENT = 8
-"""The CUDA kernels read this many numbers of a head at once."""
+"""The CUDA kernels need head sizes that are multiples of this number."""
 _FROM_TOP_LEFT = 1
-"""Code of causal attention in torch's memory-efficient kernel."""
+"""Value of `custom_mask_type` for causal attention in torch's memory-efficient kernel."""
 _UNSUPPORTED = ("position_bias", "softcap", "s_aux", "cache")
-"""Arguments of the attention interface that change its result, besides those computed here."""
+"""Arguments of the attention interface that change the result and are not supported here."""
 
 
 class NotPackableError(Exception):
@@ -38,7 +38,7 @@ class PackedPass:
     def __init__(self, packing: TokenPacking) -> None:
         self.packing = packing
         self.calls = 0
-        """Number of computed attentions."""
+        """Number of attention layers that were computed."""
 
 
 _pass: ContextVar[PackedPass] = ContextVar("packed pass")
@@ -57,18 +57,18 @@ def packed_pass(packing: TokenPacking) -> Generator[PackedPass]:
 
 @dataclass(frozen=True)
 class _Attention:
-    """Rule by which the tokens of a sample see each other."""
+    """Options of an attention layer."""
 
     scale: float
-    """Factor of the scores."""
+    """Factor of the attention scores."""
     is_causal: bool
-    """True if a token sees no later tokens."""
+    """True if a token does not attend to later tokens."""
     window: int | None
-    """A token sees only tokens nearer than this. None: all tokens."""
+    """A token attends only to tokens at a smaller distance. None means all tokens."""
 
     def mask(self, length: int, device: torch.device) -> torch.Tensor | None:
-        """Returns the tokens (queries, keys) that see each other in a sample. None if the window
-        restricts nothing.
+        """Returns a boolean mask (queries, keys) for a sample. None if the window restricts
+        nothing.
         """
         if self.window is None or length <= self.window:
             return None
@@ -151,7 +151,7 @@ def _on_cuda(
 def _flash(
     packing: TokenPacking, inputs: Sequence[torch.Tensor], attention: _Attention
 ) -> torch.Tensor:
-    """Computes half precision."""
+    """Computes attention in half precision with torch's FlashAttention kernel."""
     options: dict[str, Any] = {}
     if attention.is_causal or attention.window:
         before = attention.window - 1 if attention.window else -1
@@ -169,7 +169,9 @@ def _flash(
 def _efficient(
     packing: TokenPacking, inputs: Sequence[torch.Tensor], attention: _Attention
 ) -> torch.Tensor:
-    """Computes single precision, by the kernel that also computes nested tensors."""
+    """Computes attention in single precision with torch's memory-efficient kernel, which nested
+    tensors also use.
+    """
     if attention.window:
         raise NotPackableError("there is no kernel for windows in single precision")
     query, key, value = inputs

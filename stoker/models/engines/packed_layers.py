@@ -1,6 +1,6 @@
-"""Runs the layers of a text encoder on a packed row. The model is called with padded rows.
+"""Runs the layers of a text encoder on a packed row, although the model is called with padded rows.
 
-Embeddings and heads compute padded rows, as always. They are a small part of a model, and they may
+Embeddings and heads run on padded rows, as usual. They are a small part of a model, and they may
 read a row's first token or its mask. The layers compute only real tokens.
 """
 
@@ -16,7 +16,7 @@ from stoker.models.engines.packed_attention import NAME, NotPackableError, packe
 from stoker.models.engines.packing import TokenPacking
 
 _REPLACED = "sdpa"
-"""Attention function that the packed one replaces."""
+"""Attention function that `stoker_packed` replaces."""
 
 
 class PackedLayers:
@@ -35,7 +35,8 @@ class PackedLayers:
         """Returns the layers of a model. None if it has several lists of layers or none, or if its
         attention cannot be replaced.
 
-        Only a comparison of answers shows that the layers compute the same on a packed row.
+        This does not prove that the layers give the same results on a packed row. `sharing`
+        compares the results.
         """
         config = getattr(model, "config", None)
         stacks = list(_stacks(model)) if isinstance(model, Module) else []
@@ -51,9 +52,9 @@ class PackedLayers:
 
     @contextmanager
     def running(self, packing: TokenPacking | None) -> Generator[None]:
-        """Runs the layers on a packed row within the block. None: they run on padded rows.
+        """Runs the layers on a packed row within the block. If `packing` is None, on padded rows.
 
-        Raises `NotPackableError` if a layer computes its attention in another way.
+        Raises `NotPackableError` if a layer does not call the attention function.
         """
         if packing is None:
             yield
@@ -89,8 +90,8 @@ def _is_stack(modules: ModuleList) -> bool:
 
 def _packed_arguments(packing: TokenPacking) -> Any:
     positions: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-    """Values that all rows and all layers have in common, by their identity, with their packed
-    form.
+    """Values with one row for all samples, such as position embeddings, and their packed form. Maps
+    the id of a value to both, because all layers receive the same values.
     """
 
     def packed(value: torch.Tensor) -> torch.Tensor:
@@ -120,7 +121,7 @@ def _padded_output(packing: TokenPacking) -> Any:
 
 
 def _mapped(change: Any, value: Any) -> Any:
-    """Returns a value with all its tensors changed."""
+    """Applies a function to all tensors of a value."""
     match value:
         case torch.Tensor():
             return change(value)

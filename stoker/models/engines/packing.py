@@ -1,7 +1,8 @@
 """Packs the tokens of padded rows into one row without padding, and unpacks them.
 
-A packed row holds the samples one after another. `bounds` says where each begins. Layers whose
-attention respects the bounds compute the same for each sample as if it were alone.
+A packed row holds the samples one after another. `bounds` has the start of each sample. If a
+layer's attention stays within the bounds, it computes the same for each sample as if that were
+alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,10 @@ TOKENS, PLACES, BOUNDS = NAMES = ("packed_tokens", "packed_places", "packed_boun
 
 _LEAST_STEP = 16
 _STEPS, _GPU_STEPS = 8, 4
-"""Number of packed lengths between a power of two and the next one: on a CPU and on a GPU."""
+"""Number of bucket sizes between a power of two and the next one: on a CPU and on a GPU."""
 _LEAST_PADDED = 1024
-"""Minimum number of padded tokens that are worth packing on a GPU. It computes fewer tokens in the
-time of one.
+"""Minimum number of padded tokens for packing on a GPU. With fewer, a pass takes as long as with
+one.
 """
 
 
@@ -37,13 +38,12 @@ class PackedShape(NamedTuple):
 def bucketed(lengths: Sequence[int], width: int, steps: int = _STEPS) -> PackedShape | None:
     """Returns the shape of a batch, with the number of tokens rounded up.
 
-    The dummy tokens are at most an eighth of the tokens, or 16. None if the samples are better
-    padded, because packing would save nothing.
+    The dummy tokens are at most an eighth of the tokens, or 16. None if packing would save nothing.
 
     Args:
         lengths: number of tokens of each sample.
         width: padded length of a row.
-        steps: number of results between a power of two and the next one.
+        steps: number of bucket sizes between a power of two and the next one.
     """
     # The packed row is longer than a padded row, so their tensors differ in shape.
     total = max(sum(lengths), width + 1)
@@ -84,7 +84,7 @@ def packed_inputs(lengths: Sequence[int], shape: PackedShape, side: str) -> dict
     ends = counts.cumsum(0)
     positions = torch.arange(shape.width) - starts
     is_token = (positions >= 0) & (positions < counts[:, None])
-    # Padding is filled with copies of the sample's first or last token.
+    # Padding holds copies of the sample's first or last token.
     last = (counts - 1)[:, None]
     places = (ends - counts)[:, None] + positions.minimum(last).clamp(min=0)
     tokens = torch.zeros(shape.tokens, dtype=torch.int64)
@@ -98,9 +98,9 @@ class TokenPacking:
     """Maps between padded rows and a packed row, on the device of the model."""
 
     tokens: torch.Tensor
-    """Place of each packed token in the flattened padded rows: (tokens,)."""
+    """Index of each packed token in the flattened padded rows: (tokens,)."""
     places: torch.Tensor
-    """Place in the packed row of each token of the padded rows: (rows, width)."""
+    """Index in the packed row of each token of the padded rows: (rows, width)."""
     bounds: torch.Tensor
     """Start of each segment in the packed row, and the end of the last one, as int32."""
 
@@ -120,12 +120,14 @@ class TokenPacking:
 
     @property
     def longest(self) -> int:
-        """Maximum length of a segment, for kernels. It depends only on the shapes."""
+        """Upper bound of the segments' lengths, for kernels. It depends only on the shapes, so that
+        it is constant in a CUDA graph.
+        """
         return max(self.width, self.size // _GPU_STEPS + _LEAST_STEP)
 
     @cached_property
     def segments(self) -> list[int]:
-        """Length of each segment with tokens. Waits for the device."""
+        """Length of each segment with tokens. Synchronizes with the device."""
         lengths: list[int] = cast("Any", self.bounds.diff()).tolist()
         return [length for length in lengths if length]
 

@@ -1,8 +1,7 @@
 """Chooses a model's precision if none is specified, and detects the precisions of a processor.
 
-`auto` follows the stored weights on a CPU: half precision is computed in half precision if the
-processor supports it, and single precision stays single. On a GPU, `half_precision` compares the
-answers.
+On a CPU, `auto` follows the stored weights: half precision is used if the weights are stored in it
+and the processor supports it. On a GPU, `half_precision` compares the answers.
 """
 
 import math
@@ -37,7 +36,7 @@ def dtype_of(wanted: str, device: torch.device, folder: Path | None = None) -> t
         folder: folder of the model's weights. None: their stored type does not matter.
     """
     if wanted != AUTO:
-        # Other types are made from single precision, by a conversion or by the GPU.
+        # Other dtypes (int8, tf32) start from float32 weights.
         return _DTYPES.get(wanted, torch.float32)
     stored = stored_dtype(folder) if folder else None
     if device.type == "cuda":
@@ -49,13 +48,13 @@ def dtype_of(wanted: str, device: torch.device, folder: Path | None = None) -> t
 
 def half_precisions(stored: torch.dtype | None) -> Sequence[torch.dtype]:
     """Returns the half precisions that `auto` may choose on a GPU, the preferred one first."""
-    # Numbers of one half precision may not fit into the other. From single precision, float16 keeps
-    # three more bits, and a comparison shows if its range suffices.
+    # A value in float16 may have no equal in bfloat16, and vice versa. Of float32 weights, float16
+    # keeps three more bits than bfloat16. A comparison shows whether its range suffices.
     return (stored,) if stored in HALF else (torch.float16, torch.bfloat16)
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """Returns the `dtype` of a deployment that means a type."""
+    """Returns the name that a deployment's `dtype` has for a torch dtype."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -65,12 +64,12 @@ def set_up_gpu(wanted: str, *, shapes_vary: bool) -> None:
     Args:
         shapes_vary: False if a model runs many steps with the same shapes.
     """
-    # torch rounds the inputs of convolutions by default, but not those of matrix products.
+    # By default, torch uses tf32 for convolutions, but not for matrix products.
     rounds = wanted == TF32
     torch.backends.cuda.matmul.allow_tf32 = rounds
     torch.backends.cudnn.allow_tf32 = rounds
-    # On some GPUs torch prefers cuDNN for attention in half precision. It plans each new shape on
-    # the CPU, for 20 ms to half a second.
+    # On some GPUs, torch prefers cuDNN for attention in half precision. cuDNN plans each new shape
+    # on the CPU, which takes 20 to 500 ms.
     torch.backends.cuda.enable_cudnn_sdp(enabled=not shapes_vary)
 
 

@@ -17,8 +17,8 @@ LONG_TOKENS = 270
 
 
 CALIBRATED_BY, RETRIED_BY, COMPARED_BY = range(1, 25), range(25, 33), range(33, 41)
-"""Numbers of the examples that a model is rounded by, of other examples that it is then tried with,
-and of examples that compare half with single precision.
+"""Numbers of the examples that calibrate a quantized model, of other examples that test it, and of
+examples that compare half with single precision.
 """
 _EXAMPLE_TOKENS = (12, 24, 48, 96, 192)
 

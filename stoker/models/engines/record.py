@@ -20,8 +20,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 MAX_DEVICES = 64
 """Maximum number of GPUs of a replica."""
 TF32 = "tf32"
-"""The `dtype` for float32 numbers that a GPU rounds to ten bits before each product. Products on a
-CPU are exact.
+"""The `dtype` for float32 weights whose products a GPU computes in TensorFloat-32, with ten bits of
+mantissa. A CPU computes them in float32.
 """
 TORCH_DTYPES = ("float32", TF32, "bfloat16", "float16")
 """Precisions in which torch computes models."""
@@ -36,7 +36,7 @@ def _is_importable(module: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Package that an engine, or some of its options or types, needs in the server's own
+    """Package that an engine, or some of its options or dtypes, needs in the server's own
     environment.
     """
 

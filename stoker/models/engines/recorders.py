@@ -11,12 +11,12 @@ from stoker.models.engines.transfers import Outputs
 
 _WARM_UPS = 2
 """Number of passes before the recording. The first pass of a shape chooses kernels and allocates
-their workspaces, which a recording must not do.
+their workspaces, which is not allowed during a recording.
 """
 _TIMINGS = 3
 RESERVE_SHARE, LEAST_RESERVE = 0.05, 1 << 30
-"""Free memory of the device below which nothing more is recorded: share of the total, and bytes.
-The larger one counts.
+"""Minimum free memory of the device for another recording: share of the total, and bytes. The
+larger value counts.
 """
 MOST_BYTES = 1 << 30
 """Maximum bytes of memory for all recordings of a process."""
@@ -68,7 +68,7 @@ class HostRecorder:
         return _HostRecording(compute)
 
     def seconds(self, compute: Callable[[], Outputs]) -> float:
-        """Returns 0: a CPU gains nothing by a recording."""
+        """Returns 0: on a CPU, a replay saves no time."""
         return 0.0
 
 
@@ -130,13 +130,13 @@ class CudaRecorder:
         return time.perf_counter() - started
 
     def _captured(self, graph: torch.cuda.CUDAGraph, compute: Callable[[], Outputs]) -> Outputs:
-        # Not `torch.cuda.graph`: it empties the caches, so that later passes would allocate again.
-        # Other threads may load adapters meanwhile.
+        # Not `torch.cuda.graph`: it empties torch's caches, so that later passes would allocate
+        # again. Other threads may load adapters during a capture.
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
             outputs = compute()
         except BaseException:
-            # The end fails, too, after an operation that cannot be recorded.
+            # `capture_end` fails too after an operation that cannot be captured.
             with contextlib.suppress(RuntimeError):
                 graph.capture_end()
             raise

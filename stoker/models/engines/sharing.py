@@ -34,11 +34,11 @@ If the limit is too low, a model loses throughput. If it is too high, answers ch
 """
 
 _WINDOWS = ("window", "local_attention", "chunk")
-"""Words in the names of configuration values that limit how far a token sees."""
+"""Words in the names of configuration values that limit how far a token attends."""
 _DOUBLINGS = 4
 """Maximum number of times that the probes are doubled to fill a packed batch."""
 _LONGEST_WINDOW = 2048
-"""Maximum window of a model that is examined for packing, in tokens."""
+"""Maximum attention window in tokens of a model that is tested for packing."""
 
 MOST_BYTES = 512 << 20
 """Maximum bytes of weights that are read again to probe in single precision."""
@@ -65,9 +65,7 @@ def find(engine: TorchEngine, stages: Stages) -> Sharing:
 
 
 def restored(engine: Engine, sharing: Sharing) -> Sharing:
-    """Returns a sharing that was found before, or by another engine, as far as this engine has
-    it.
-    """
+    """Returns a stored sharing, or the closest one that this engine supports."""
     packs = isinstance(engine, TorchEngine) and engine.can_pack
     return Sharing.PADDED if sharing is Sharing.PACKED and not packs else sharing
 
@@ -111,7 +109,7 @@ def _packs(
     """Returns True if samples in a packed row have the same outputs as alone.
 
     Args:
-        known: outputs of the first samples alone.
+        known: outputs of the first samples, each computed alone.
     """
     if not engine.can_pack or not stages.padding:
         return False
@@ -144,9 +142,9 @@ def _packs(
 
 
 def _windowed(stages: Stages) -> list[Sample] | None:
-    """Returns a sample longer than each window of the model's attention.
+    """Returns a sample that is longer than each window of the model's attention.
 
-    None if a window is so long that it is not examined.
+    None if a window is too long to be tested.
     """
     config: Any = stages.config.get_text_config()
     values = ((name, getattr(config, name)) for name in config.to_dict())
@@ -159,7 +157,7 @@ def _windowed(stages: Stages) -> list[Sample] | None:
     for window in sorted(windows):
         sample = stages.probe(window + LENGTHS[0])
         if sample is None or stages.length(sample) <= window:
-            # The model accepts no text as long as its window.
+            # The model accepts no text that is longer than its window.
             break
         if window > _LONGEST_WINDOW:
             return None

@@ -1,4 +1,4 @@
-"""Recognises a lack of memory on any device, and frees the memory that torch keeps for later."""
+"""Detects errors due to a lack of memory on any device, and frees the memory that torch caches."""
 
 import gc
 import sys
@@ -25,8 +25,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def free_unused() -> None:
-    """Returns the memory of dropped tensors to the device. Call it outside of `except`: an error
-    keeps the tensors of its frames.
+    """Returns the memory of deleted tensors to the device. Call it outside of `except`: a caught
+    error keeps the tensors of its frames alive.
     """
     gc.collect()
     torch: Any = sys.modules.get("torch")

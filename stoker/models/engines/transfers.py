@@ -1,4 +1,4 @@
-"""Copies batches to a device and outputs back, and orders both with the passes that compute.
+"""Copies batches to a device and outputs back, and orders the copies and the passes.
 
 A CPU computes at once. A GPU copies and computes while the host continues: `launch` returns before
 the pass has ended.
@@ -41,17 +41,19 @@ class DeviceStream(Protocol):
     """True if the device computes while the host continues."""
 
     def is_usable(self) -> bool:
-        """Waits for the device. Returns False if nothing can be computed any more."""
+        """Waits for the device. Returns False if the device can no longer compute."""
         ...
 
     def uploads(self) -> AbstractContextManager[None]:
-        """Runs the copies of the block next to the pass that computes. Later passes wait for
-        them.
+        """Runs the copies of the `with` block concurrently with the current pass. Later passes wait
+        for them.
         """
         ...
 
     def staged(self, value: torch.Tensor) -> torch.Tensor:
-        """Returns the tensor in memory from which the device can copy by itself."""
+        """Returns the tensor in memory that the device can read while the host continues (pinned
+        memory).
+        """
         ...
 
     def launch(self, compute: Callable[[], Outputs]) -> Pending:
@@ -99,7 +101,7 @@ class CudaStream:
         self._copies: torch.cuda.Stream | None = None
 
     def is_usable(self) -> bool:
-        # After an invalid access, for example, every call to the process's context fails.
+        # For example, after an illegal memory access all CUDA calls of the process fail.
         try:
             torch.cuda.synchronize(self._device)
         except RuntimeError:
@@ -121,7 +123,7 @@ class CudaStream:
 
     def launch(self, compute: Callable[[], Outputs]) -> Pending:
         block = OutputBlock(compute(), is_pinned=True)
-        # `blocking` lets the waiting thread sleep.
+        # `blocking` lets the waiting thread sleep instead of spin.
         copied = torch.cuda.Event(blocking=True)
         copied.record(torch.cuda.current_stream(self._device))
         return _Copied(block, copied)

@@ -46,8 +46,8 @@ def find(runner: TorchRunner) -> Sharing:
 
 
 def paged(runner: TorchRunner, make: Callable[[], PagedRunner]) -> PagedRunner | None:
-    """Returns a paged runner of the runner's model. None if its results differ, and the model keeps
-    its attention.
+    """Returns a paged runner for the same model. None if its results differ: then the model's
+    attention is restored.
 
     Args:
         make: creates the paged runner.

@@ -1,4 +1,4 @@
-"""Sampling state of sequences: options, random numbers, and counts of drawn tokens."""
+"""Sampling state of sequences: options, random numbers, and counts of sampled tokens."""
 
 import random
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stoker.models.llm.inverse import Way, from_all, from_likeliest, likeliest
+from stoker.models.llm.samplers import Sampler, greedy, sample_all, sample_likeliest
 from stoker.models.llm.token_edits import Array, BatchEdits, TokenCounts, packed, repeated
 from stoker.wire.generation_request import Sampling
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from stoker.models.llm.matcher import Matcher
 
 _COLDEST = 1e-6
-"""Minimum temperature. Below it, logits would overflow, and the likeliest token has all of the
-probability anyway.
+"""Minimum temperature. Below it, the logits would overflow, and the likeliest token has a
+probability of one anyway.
 """
 
 
@@ -42,12 +42,12 @@ class Draws:
         self.matcher = matcher
         self._random = random.Random(sampling.seed)  # noqa: S311 - draws tokens, no secrets
         self._uniforms: list[float] = []
-        """Random numbers of the next tokens that were already requested."""
+        """Random numbers of the next tokens, as far as they were requested."""
         known_ends = sorted(token for token in ends if token < vocabulary)
         self._ends = np.array(known_ends, np.int64)
         self.rules = rules.begin(prompt, sampling, known_ends) if rules else None
         is_penalized = (sampling.repetition_penalty or 1.0) != 1.0 and not self.rules
-        # Placeholders of images may lie beyond the logits.
+        # Placeholder tokens of images may have no logit.
         known_tokens = (token for token in prompt if token < vocabulary)
         self._seen = TokenCounts(known_tokens) if is_penalized else None
         """Tokens of the prompt and the answer, if these are penalized."""
@@ -65,7 +65,7 @@ class Draws:
 
     @property
     def independent(self) -> bool:
-        """True if the distribution of a token does not depend on the tokens drawn before it."""
+        """True if the distribution of a token does not depend on the tokens sampled before it."""
         return (
             self.matcher is None
             and self.rules is None
@@ -74,10 +74,10 @@ class Draws:
         )
 
     def changes(self, place: int = 0) -> bool:
-        """Returns True if the logits of a token are changed before it is drawn.
+        """Returns True if the logits of a token are changed before it is sampled.
 
         Args:
-            place: number of drawn tokens before it that are not counted yet.
+            place: number of sampled tokens before it that are not counted yet.
         """
         return not (
             self.independent
@@ -87,13 +87,13 @@ class Draws:
         )
 
     def uniform(self, place: int = 0) -> float:
-        """Returns the random number of a token. See `changes` for the place."""
+        """Returns the random number of a token. `place` is as in `changes`."""
         while len(self._uniforms) <= place:
             self._uniforms.append(self._random.random())
         return self._uniforms[place]
 
     def count(self, token: int) -> None:
-        """Adds a drawn token."""
+        """Counts a sampled token."""
         self._count += 1
         del self._uniforms[:1]
         for counts in (self._seen, self._generated):
@@ -124,7 +124,7 @@ class Draws:
             edits.excluded.add(start, self._ends, repeated(0.0, self._ends))
 
     def mask(self) -> Array | None:
-        """Returns the tokens that may be drawn, `packed`. None if all may.
+        """Returns the tokens that may be sampled, as a `packed` mask. None means all tokens.
 
         Raises:
             FormError: the form requires more work than a step may cost.
@@ -139,11 +139,11 @@ class Draws:
 
 @dataclass(frozen=True)
 class DrawRow:
-    """Row of logits from which a token is drawn."""
+    """Row of logits from which a token is sampled."""
 
     draws: Draws
     place: int = 0
-    """Number of guessed tokens before it. They count as drawn."""
+    """Number of draft tokens before it. They count as sampled."""
 
     @property
     def plain(self) -> bool:
@@ -157,17 +157,17 @@ class DrawRow:
         return self.draws.rules is not None and self.draws.rules.draws
 
     @property
-    def way(self) -> Way:
-        """Function that draws the token."""
+    def sampler(self) -> Sampler:
+        """Function that samples the token."""
         sampling = self.draws.sampling
         if self.draws.greedy:
-            return likeliest
+            return greedy
         truncates = sampling.top_k or (sampling.top_p or 1.0) < 1.0 or sampling.min_p
-        return from_likeliest if truncates and not self.by_rules else from_all
+        return sample_likeliest if truncates and not self.by_rules else sample_all
 
     @property
     def options(self) -> tuple[float, ...]:
-        """Values of `inverse.DrawOptions`."""
+        """Values of `samplers.SamplerOptions`."""
         sampling = self.draws.sampling
         temperature = 1.0 if self.by_rules else max(sampling.temperature or 1.0, _COLDEST)
         return (

@@ -52,7 +52,7 @@ class Processors:
     shaping: Sequence[Processor]
     """Processors for every token."""
     drawing: Sequence[Processor]
-    """Processors for tokens that are drawn at random. Empty if the request's options suffice."""
+    """Processors for tokens that are sampled at random. Empty if the request's options suffice."""
 
 
 _SHAPING = (
@@ -237,8 +237,8 @@ class LogitRules:
 
 
 def _on_cpu(process: Processor) -> Processor:
-    """Returns a processor that computes on the CPU. A detector of the watermark then needs no GPU,
-    because each device has other random numbers.
+    """Returns a processor that runs on the CPU. Random numbers differ between devices, so a
+    watermark detector would otherwise need the same kind of GPU.
     """
     return lambda tokens, scores: process(tokens.cpu(), scores.cpu()).to(scores.device)
 

@@ -1,7 +1,7 @@
 """Compiles forms for one tokenizer, and matches answers with them token by token (llguidance).
 
 vLLM's child process imports this too. It may import only llguidance, numpy, torch and the modules
-that draw tokens.
+that sample tokens.
 """
 
 from collections import OrderedDict

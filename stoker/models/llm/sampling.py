@@ -1,9 +1,9 @@
-"""Draws tokens from logits, for all rows of a step at once: penalties, biases, truncation, seeds,
+"""Samples tokens from logits, for all rows of a step at once: penalties, biases, truncation, seeds,
 log probabilities.
 
-Each row has its own random numbers, so a seed repeats its result in any batch. The logits stay on
-their device. The number of operations there does not depend on the number of rows, and all results
-are copied back together.
+Each row has its own random numbers, so the result of a seed does not depend on the batch. The
+logits stay on their device. The number of operations on the device does not depend on the number of
+rows, and all results are copied to the host together.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from stoker.models.llm import inverse
+from stoker.models.llm import samplers
 from stoker.models.llm.draws import DrawRow, Draws
 from stoker.models.llm.errors import DrawError, FormError
 from stoker.models.llm.interface import Logprob
-from stoker.models.llm.inverse import DrawChoice, DrawOptions, Way
+from stoker.models.llm.samplers import SampledTokens, Sampler, SamplerOptions
 from stoker.models.llm.token_edits import Array, BatchEdits, exclude, uploaded
 from stoker.wire.generation_request import MAX_LOGPROBS
 
@@ -36,11 +36,11 @@ Drawn = tuple[int, Logprob | None]
 
 
 def draw(logits: torch.Tensor, rows: Sequence[Draws]) -> list[Drawn | DrawError]:
-    """Draws a token for each row, with its log probability if requested.
+    """Samples a token for each row, with its log probability if requested.
 
     Args:
         logits: (rows, vocabulary), float32, on any device.
-        rows: sampling state of each row. Each counts the drawn token.
+        rows: sampling state of each row. Each counts the sampled token.
 
     Returns:
         A token or, for a row without a possible token, the error. The other rows are unaffected.
@@ -52,15 +52,15 @@ def draw(logits: torch.Tensor, rows: Sequence[Draws]) -> list[Drawn | DrawError]
 def draw_after(
     logits: torch.Tensor, sequences: Sequence[Draws], drafts: Sequence[Sequence[int]]
 ) -> list[list[Drawn | DrawError]]:
-    """Draws tokens of sequences whose next tokens were guessed.
+    """Samples the next tokens of sequences that have draft tokens.
 
     Args:
-        logits: for each sequence a row for its next token, then a row after each guess.
-        sequences: sampling state of each sequence. Each counts its drawn tokens.
-        drafts: guessed tokens of each sequence. Empty unless the sequence is `independent`.
+        logits: for each sequence a row for its next token, then a row after each draft token.
+        sequences: sampling state of each sequence. Each counts its sampled tokens.
+        drafts: draft tokens of each sequence. Empty unless the sequence is `independent`.
 
     Returns:
-        The tokens of each sequence, up to the first token that differs from its guess.
+        The tokens of each sequence, up to the first token that differs from its draft.
     """
     rows = [
         DrawRow(draws, place)
@@ -98,8 +98,8 @@ def _drawn(logits: torch.Tensor, rows: Sequence[DrawRow]) -> list[Drawn | DrawEr
 
 
 def rows_of(logits: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
-    """Returns rows of the logits. Copies them only if necessary, because each is as wide as the
-    vocabulary.
+    """Returns rows of the logits. Copies them only if they are not adjacent, because a row is as
+    wide as the vocabulary.
     """
     start, end = rows[0], rows[-1] + 1
     if end - start == len(rows):
@@ -109,12 +109,12 @@ def rows_of(logits: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
 
 def _block(logits: torch.Tensor, rows: Sequence[DrawRow]) -> list[Drawn | DrawError]:
     if all(row.plain for row in rows):
-        return _likeliest(logits)
+        return _greedy(logits)
     scores, errors = shaped(logits, rows)
-    picked = _picked(logits, scores, rows)
+    picked = _sample(logits, scores, rows)
     if again := [place for place, pick in enumerate(picked) if pick.finite and not pick.exact]:
         some = [rows[place] for place in again]
-        thorough = _picked(rows_of(logits, again), rows_of(scores, again), some, thorough=True)
+        thorough = _sample(rows_of(logits, again), rows_of(scores, again), some, thorough=True)
         for place, pick in zip(again, thorough, strict=True):
             picked[place] = pick
     results: list[Drawn | DrawError] = []
@@ -130,8 +130,8 @@ def _block(logits: torch.Tensor, rows: Sequence[DrawRow]) -> list[Drawn | DrawEr
     return results
 
 
-def _likeliest(logits: torch.Tensor) -> list[Drawn | DrawError]:
-    (numbers,) = _fetched([torch.stack(logits.max(-1), dim=1)])
+def _greedy(logits: torch.Tensor) -> list[Drawn | DrawError]:
+    (numbers,) = _to_host([torch.stack(logits.max(-1), dim=1)])
     return [
         (int(token), None) if isfinite(largest) else DrawError(NOTHING)
         for largest, token in numbers
@@ -141,8 +141,8 @@ def _likeliest(logits: torch.Tensor) -> list[Drawn | DrawError]:
 def shaped(
     logits: torch.Tensor, rows: Sequence[DrawRow]
 ) -> tuple[torch.Tensor, dict[int, DrawError]]:
-    """Returns the logits (rows, vocabulary) after all changes of single tokens, and the error of
-    each row that failed. The given logits are unchanged.
+    """Returns the logits (rows, vocabulary) after penalties, biases and masks, and the error of
+    each row that failed. Does not change the input.
     """
     if not any(row.draws.changes(row.place) for row in rows):
         return logits, {}
@@ -168,8 +168,8 @@ def shaped(
 
 
 @dataclass(frozen=True)
-class _Pick:
-    """Values of a row of `DrawChoice`, with the log probability if requested."""
+class _SampledToken:
+    """Values of a row of `SampledTokens`, with the log probability if requested."""
 
     token: int
     finite: bool
@@ -177,11 +177,11 @@ class _Pick:
     logprob: Logprob | None
 
 
-def _picked(
+def _sample(
     logits: torch.Tensor, scores: torch.Tensor, rows: Sequence[DrawRow], *, thorough: bool = False
-) -> list[_Pick]:
-    """Draws a token of each row from the scores. Waits for the device once."""
-    choice = _chosen(scores, rows, thorough=thorough)
+) -> list[_SampledToken]:
+    """Samples a token of each row from the scores. Synchronizes with the device once."""
+    choice = _sample_groups(scores, rows, thorough=thorough)
     tops = {
         place: top
         for place, row in enumerate(rows)
@@ -190,59 +190,61 @@ def _picked(
     parts = [torch.cat([choice.token, choice.largest, choice.exact], dim=1)]
     if tops:
         reported, tokens = rows_of(logits, [*tops]), rows_of(choice.token, [*tops])
-        parts += inverse.logprobs(reported, tokens, _alternatives(logits, tops.values()))
-    picks, *numbers = _fetched(parts)
-    reports = _reports([picks[place][0] for place in tops], tops.values(), numbers)
+        parts += samplers.logprobs(reported, tokens, _alternatives(logits, tops.values()))
+    sampled, *numbers = _to_host(parts)
+    reports = _reports([sampled[place][0] for place in tops], tops.values(), numbers)
     logprobs = dict(zip(tops, reports, strict=True))
     return [
-        _Pick(int(token), isfinite(largest), exact > 0, logprobs.get(place))
-        for place, (token, largest, exact) in enumerate(picks)
+        _SampledToken(int(token), isfinite(largest), exact > 0, logprobs.get(place))
+        for place, (token, largest, exact) in enumerate(sampled)
     ]
 
 
-def _chosen(scores: torch.Tensor, rows: Sequence[DrawRow], *, thorough: bool) -> DrawChoice:
-    """Draws a token of each row: one batch for each way of drawing."""
-    groups: dict[Way, list[int]] = {}
+def _sample_groups(
+    scores: torch.Tensor, rows: Sequence[DrawRow], *, thorough: bool
+) -> SampledTokens:
+    """Samples a token of each row: one batch per sampler."""
+    groups: dict[Sampler, list[int]] = {}
     for place, row in enumerate(rows):
-        groups.setdefault(row.way, []).append(place)
+        groups.setdefault(row.sampler, []).append(place)
     order = [place for group in groups.values() for place in group]
     numbers = [*zip(*[rows[place].options for place in order], strict=True)]
     has_min_p, has_top_k = any(numbers[3]), any(numbers[4])
     table = uploaded(np.array(numbers, np.float32)[:, :, None], scores.device)
 
-    def drawn(way: Way, part: torch.Tensor, columns: torch.Tensor) -> DrawChoice:
+    def drawn(sampler: Sampler, part: torch.Tensor, columns: torch.Tensor) -> SampledTokens:
         uniform, temperature, top_p, min_p, top_k = columns
-        options = DrawOptions(
+        options = SamplerOptions(
             uniform,
             temperature,
             top_p,
             min_p if has_min_p else None,
             top_k if has_top_k else None,
         )
-        return way(part, options, thorough=thorough)
+        return sampler(part, options, thorough=thorough)
 
     if len(groups) == 1:
-        (way,) = groups
-        return drawn(way, scores, table)
+        (sampler,) = groups
+        return drawn(sampler, scores, table)
     places, back = uploaded(np.array([order, np.argsort(order)]), scores.device)
     sizes = [len(group) for group in groups.values()]
     choices = [
-        drawn(way, scores.index_select(0, some), columns)
-        for way, some, columns in zip(
+        drawn(sampler, scores.index_select(0, some), columns)
+        for sampler, some, columns in zip(
             groups, torch.split(places, sizes), torch.split(table, sizes, dim=1), strict=True
         )
     ]
-    return DrawChoice(
+    return SampledTokens(
         torch.cat([choice.token for choice in choices]).index_select(0, back),
         torch.cat([choice.largest for choice in choices]).index_select(0, back),
         torch.cat([choice.exact for choice in choices]).index_select(0, back),
     )
 
 
-def _fetched(parts: Sequence[torch.Tensor]) -> list[list[list[float]]]:
+def _to_host(parts: Sequence[torch.Tensor]) -> list[list[list[float]]]:
     """Returns the values of matrices as float32, copied from the device together.
 
-    Tokens are exact, because no vocabulary has 2**24 tokens.
+    Token ids are exact, because no vocabulary has 2**24 tokens.
     """
     if len(parts) == 1:
         only: Any = parts[0]
@@ -262,13 +264,14 @@ def scored(logits: torch.Tensor, tokens: Sequence[int], top: int) -> list[Logpro
     """
     tops = [top] * len(tokens)
     known = uploaded(np.array(tokens, np.int64)[:, None], logits.device)
-    numbers = _fetched(inverse.logprobs(logits, known, _alternatives(logits, tops)))
+    numbers = _to_host(samplers.logprobs(logits, known, _alternatives(logits, tops)))
     return _reports(tokens, tops, numbers)
 
 
 def _alternatives(logits: torch.Tensor, tops: Collection[int]) -> int:
-    """Returns how many of the likeliest tokens are computed for each row. The number of requested
-    ones does not decide between equally likely tokens.
+    """Returns how many of the likeliest tokens are computed for each row. It is at least
+    `MAX_LOGPROBS`, so that the requested number does not decide which of two equally likely tokens
+    is reported.
     """
     return min(max(MAX_LOGPROBS, *tops), logits.shape[-1]) if any(tops) else 0
 
@@ -276,7 +279,7 @@ def _alternatives(logits: torch.Tensor, tops: Collection[int]) -> int:
 def _reports(
     tokens: Sequence[float], tops: Collection[int], numbers: Sequence[Sequence[Sequence[float]]]
 ) -> list[Logprob]:
-    """Returns reports from the values of `inverse.logprobs`."""
+    """Returns reports from the values of `samplers.logprobs`."""
     if not numbers:
         return []
     values, *likeliest = numbers

@@ -1,7 +1,7 @@
-"""Changes the logits of a batch before tokens are drawn: penalties, biases and excluded tokens.
+"""Changes the logits of a batch before tokens are sampled: penalties, biases and excluded tokens.
 
 The changes of all rows are collected on the CPU as indices into the flattened logits. They are
-copied to the logits' device together, and each kind of change is one operation for all rows.
+copied to the logits' device together. Each kind of change is one operation for all rows.
 """
 
 from array import array
@@ -17,12 +17,12 @@ Array = np.ndarray[Any, Any]
 
 
 class TokenCounts:
-    """Numbers of occurrences of tokens, as arrays that grow with new tokens."""
+    """Counts the occurrences of tokens, in arrays that grow with new tokens."""
 
     def __init__(self, tokens: Iterable[int] = ()) -> None:
         self._tokens, self._counts = array("q"), array("f")
         self._places: dict[int, int] = {}
-        """Maps a token to its place in the arrays."""
+        """Maps a token to its index in the arrays."""
         for token in tokens:
             self.add(token)
 
@@ -40,7 +40,7 @@ class TokenCounts:
 
     @property
     def tokens(self) -> Array:
-        """The different tokens, int64."""
+        """The counted tokens, int64."""
         return np.array(self._tokens)
 
     @property
@@ -171,8 +171,8 @@ def _unpacked(bits: torch.Tensor) -> torch.Tensor:
 
 @cache
 def _table(device: torch.device) -> torch.Tensor:
-    """Returns the eight booleans of each byte as one integer, because a lookup of integers is much
-    faster than shifts of all bits.
+    """Returns a table that maps each byte to its eight bits as booleans, stored as one int64. A
+    lookup is much faster than shifting all bits.
     """
     every = np.arange(256, dtype=np.uint8)[:, None]
     return uploaded(np.unpackbits(every, axis=1, bitorder="little").view(np.int64)[:, 0], device)

@@ -56,19 +56,31 @@ class SentenceHead:
             layers=weighted[0] if weighted else None,
         )
 
-    def pool(
-        self, hidden: "torch.Tensor", mask: "torch.Tensor", *, normalize: bool | None = None
-    ) -> "torch.Tensor":
+    def pool(self, hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
         """Returns (batch, features) vectors from (batch, tokens, width) hidden states and a (batch,
-        tokens) mask.
-
-        Without `normalize`, the model's own modules decide whether the vectors have length one.
+        tokens) mask. `finish` completes them.
         """
         import torch
 
         for work in self.tokens:
             hidden = work(hidden)
-        vector = torch.cat([_POOLING[mode](hidden, mask) for mode in self.about.pooling], dim=-1)
+        return torch.cat([_POOLING[mode](hidden, mask) for mode in self.about.pooling], dim=-1)
+
+    def pools_padded_rows(self, padding_side: str) -> bool:
+        """Returns True if `pool` works on padded rows, on any device.
+
+        The weights of modules before pooling are in main memory. A weighted mean counts positions
+        from the start of a row.
+        """
+        return not self.tokens and (
+            padding_side == "right" or "weightedmean" not in self.about.pooling
+        )
+
+    def finish(self, vector: "torch.Tensor", *, normalize: bool | None = None) -> "torch.Tensor":
+        """Applies the modules after pooling to (batch, features) vectors.
+
+        Without `normalize`, the model's own modules decide whether the vectors have length one.
+        """
         last = len(self.after)
         while normalize is not None and last and self.after[last - 1] is _normalize:
             last -= 1
@@ -89,7 +101,7 @@ class SentenceHead:
         self, vector: "torch.Tensor", dimensions: int, *, normalize: bool | None = None
     ) -> "torch.Tensor":
         """Returns the first numbers of a (features,) vector, normalised by the same rule as in
-        `pool`.
+        `finish`.
         """
         short = vector[:dimensions]
         normalize = _normalize in self.after if normalize is None else normalize

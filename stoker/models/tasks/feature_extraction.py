@@ -23,6 +23,11 @@ from stoker.models.tasks.inputs import TextInputs, Truncation
 if TYPE_CHECKING:
     import torch
 
+HOST = "cpu"
+"""Type of the device that computes results from outputs."""
+POOLED = "pooled"
+"""Name of the pooled vectors among the outputs of a pass."""
+
 
 class FeatureExtractionRequest(TaskRequest):
     """Request for features. It accepts the fields of Text Embeddings Inference."""
@@ -97,8 +102,24 @@ class FeatureExtractionStages(EmbeddingStages):
     ) -> Mapping[str, Any]:
         outputs = super().run(model, call, batch)
         if self._head.layers and "hidden_states" in outputs:
-            return {"last_hidden_state": self._head.layers(outputs["hidden_states"])}
-        return outputs
+            outputs = {"last_hidden_state": self._head.layers(outputs["hidden_states"])}
+        if not self._pools_early(outputs["last_hidden_state"]):
+            return outputs
+        hidden, mask = outputs["last_hidden_state"].float(), batch["attention_mask"]
+        # Vectors of padding may be NaN.
+        hidden = hidden.masked_fill(mask.unsqueeze(-1) == 0, 0.0)
+        return {POOLED: self._head.pool(hidden, mask)}
+
+    def _pools_early(self, hidden: "torch.Tensor") -> bool:
+        """Returns True if vectors are pooled on the device that computes them, so that only one
+        vector per text is copied to main memory. Not possible if the tokens of prompts are
+        excluded, because the device does not know them.
+        """
+        return (
+            hidden.device.type != HOST
+            and self._head.pools_padded_rows(self.padding_side)
+            and (self.about.include_prompt or not self.about.prompts)
+        )
 
     def plain(self, vector: "torch.Tensor") -> Any:
         return vector.numpy()
@@ -114,11 +135,8 @@ class FeatureExtractionStages(EmbeddingStages):
         return self.score(source, other)
 
     def vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> "torch.Tensor":
-        hidden = output["last_hidden_state"].float()
-        mask = output["attention_mask"].clone()
-        mask[:, : output.get("prompt_tokens", 0)] = 0
         normalize: bool | None = parameters.get("normalize")
-        vector: Any = self._head.pool(hidden, mask, normalize=normalize)[0]
+        vector: Any = self._head.finish(self._pooled(output), normalize=normalize)[0]
         dimensions, default_dimensions = parameters.get("dimensions"), self.about.dimensions
         if default_dimensions and dimensions in (None, default_dimensions):
             # Vectors that the model's own configuration shortens are not normalised again, as in
@@ -128,6 +146,13 @@ class FeatureExtractionStages(EmbeddingStages):
             return vector
         self._check_dimensions(dimensions, len(vector))
         return self._head.shortened(vector, dimensions, normalize=normalize)
+
+    def _pooled(self, output: Mapping[str, Any]) -> "torch.Tensor":
+        if POOLED in output:
+            return output[POOLED]
+        mask = output["attention_mask"].clone()
+        mask[:, : output.get("prompt_tokens", 0)] = 0
+        return self._head.pool(output["last_hidden_state"].float(), mask)
 
     def _check_dimensions(self, wanted: int, full: int) -> None:
         """Raises `InputError` if the model cannot shorten its vectors to `wanted` dimensions.

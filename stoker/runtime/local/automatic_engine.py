@@ -12,7 +12,7 @@ from stoker.wire.notices import Notice
 
 
 class AutomaticEngine:
-    """Engines with a separate environment are preferred on a GPU. They are faster there."""
+    """Prefers engines with a separate environment on a GPU, because they are faster there."""
 
     def __init__(self, settings: Settings, *, has_devices: bool) -> None:
         self._settings = settings

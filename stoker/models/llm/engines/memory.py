@@ -6,7 +6,7 @@ CACHE_SHARE = 4
 """Divisor of the free memory: the cache of keys and values takes at most this part of it."""
 MOST_CACHE_BYTES = 2 << 30
 DEVICE_SHARE = 4
-"""Divisor of a graphics device's free memory: the cache takes at most this part of it."""
+"""Divisor of a GPU's free memory: the cache takes at most this part of it."""
 
 
 def most_cache_bytes(budget: int) -> int:
@@ -24,10 +24,10 @@ def cache_bytes(most: int) -> int:
 
 
 def device_cache_bytes(weights: int, room: int) -> int:
-    """Returns the maximum bytes of a model's cache on a graphics device.
+    """Returns the maximum bytes of a model's KV cache on a GPU.
 
     Args:
-        weights: bytes of the model's weights. The keys and values of larger models are larger.
-        room: bytes of the device that the cache shares with everything else.
+        weights: bytes of the model's weights. Larger models have larger keys and values.
+        room: bytes of the GPU that the cache shares with everything else.
     """
     return min(max(MOST_CACHE_BYTES, weights), room // DEVICE_SHARE)

@@ -13,8 +13,8 @@ from stoker.runtime.local.memory.evictions import Evictions
 from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 
 LEAST_OTHER_BYTES = 256 * MIB
-"""Bytes of other processes that are ignored. The share of a device that replicas do not use covers
-them.
+"""Memory of other processes that is ignored. It fits into the share of a device that replicas may
+not use.
 """
 WantedBy = Callable[[Budget], Collection[str]]
 """Returns the accounts that wait for a budget."""
@@ -88,7 +88,7 @@ class Budgets:
             ours = sum(real.get(replica_id, size) for replica_id, size in book.sizes().items())
             others = max(0, book.used_bytes - ours)
             book.other_bytes = others if others >= LEAST_OTHER_BYTES else 0
-        # Present, but full of others: the device stays in the set.
+        # The device is present, but other processes fill it. It stays in the set.
         free = device.total_bytes - book.other_bytes
         book.total = max(1, int(free * self._device_share))
 

@@ -159,8 +159,8 @@ class DeviceSizing:
             return self._raised[key]
         if weights := self._weights.get(spec.source):
             return self._with_work(weights.on_device(spec.dtype)) + self._cache(spec)
-        # The first estimate stays. The machine's memory is soon measured, but says nothing of the
-        # weights, which are in device memory.
+        # Keeps the first estimate. The replica's main memory is measured soon, but does not include
+        # the weights, which are in GPU memory.
         first = self._first.setdefault(key, spec.memory_bytes)
         return first + self.context_bytes() + self._cache(spec)
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 DEVICES_S = 10.0
 """Seconds between two readings of the GPUs."""
 _SLACK_BYTES = 16 * MIB
-"""The driver's numbers are older or newer than those of a replica by up to this."""
+"""Tolerance in bytes, because the driver and a replica report their figures at different times."""
 
 
 class DeviceWatch:

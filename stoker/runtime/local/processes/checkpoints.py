@@ -16,7 +16,7 @@ _START_S = 20.0
 _MOVE_S = 120.0
 """Timeout of one move in seconds. 80 GB take 40 s at the measured 2 GB a second."""
 _MOST_SPARE = 1
-"""Maximum number of programs that wait for the next move. A start takes a quarter of a second."""
+"""Maximum number of idle programs that are ready for the next move. Starting one takes 0.25 s."""
 _OK = b"ok"
 
 

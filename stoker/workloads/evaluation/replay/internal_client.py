@@ -31,11 +31,11 @@ class InternalClient:
         return json.dumps({**example, "model": self._entry.model}).encode()
 
     async def answer(self, path: str, body: bytes) -> bytes:
-        """Returns the answer of an operation. Empty for a streamed answer, which is ended after its
-        first part.
+        """Returns the answer of an operation. A streamed answer is read to its end, but not
+        returned.
 
         Waits for a model that is not loaded, as long as calls may wait. Raises the `StokerError`
-        that a client would receive.
+        that a client would receive, also in a later part of a streamed answer.
         """
         operation = OPERATIONS[path]
         session = CallSession(self._calls, self._caller, wait_s=self._calls.settings.wait_max_s)
@@ -44,5 +44,6 @@ class InternalClient:
         if isinstance(answer, WholeAnswer):
             return answer.content
         async with aclosing(answer.parts) as parts:
-            await anext(parts)
+            async for _ in parts:
+                pass
         return b""

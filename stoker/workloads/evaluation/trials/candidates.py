@@ -20,7 +20,7 @@ from stoker.wire.conversions import WeightFormat
 
 REFERENCE = "float32"
 """Dtype with the answers that the other candidates are compared with."""
-_SELDOM_ON_CPU = ("float16", TF32)
+_ON_CPU_IF_REQUESTED = ("float16", TF32)
 """Dtypes that are tried only on request if the deployment runs on a CPU: processors emulate
 float16, and have no tf32.
 """
@@ -71,15 +71,17 @@ def candidates(
                 f"{' and '.join(served)}.",
                 param=f"engines[{index}]",
             )
-    ways = [
-        way
+    wanted = [
+        candidate
         for name in served
-        for way in _of(settings, ENGINES[name], row)
-        if _is_wanted(way, only_engines, only_dtypes, on_gpu=on_gpu)
+        for candidate in _of(settings, ENGINES[name], row)
+        if _is_wanted(candidate, only_engines, only_dtypes, on_gpu=on_gpu)
     ]
     plain = [name for name in served if not ENGINES[name].converts and not _lacks(settings, name)]
     reference = TrialCandidate(plain[0], REFERENCE) if plain else None
-    return [*([reference] if reference else []), *(way for way in ways if way != reference)]
+    if reference is None:
+        return wanted
+    return [reference, *(candidate for candidate in wanted if candidate != reference)]
 
 
 def _of(settings: Settings, record: EngineRecord, row: Deployment) -> Iterator[TrialCandidate]:
@@ -103,17 +105,17 @@ def _lacks(settings: Settings, name: str) -> bool:
 
 
 def _is_wanted(
-    one: TrialCandidate,
+    candidate: TrialCandidate,
     only_engines: Collection[str] | None,
     only_dtypes: Collection[str] | None,
     *,
     on_gpu: bool,
 ) -> bool:
-    if only_engines is not None and one.engine not in only_engines:
+    if only_engines is not None and candidate.engine not in only_engines:
         return False
     if only_dtypes is None:
-        return on_gpu or one.dtype not in _SELDOM_ON_CPU
-    return one.dtype in only_dtypes
+        return on_gpu or candidate.dtype not in _ON_CPU_IF_REQUESTED
+    return candidate.dtype in only_dtypes
 
 
 def why_not(

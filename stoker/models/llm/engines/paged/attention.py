@@ -26,7 +26,7 @@ class UnfitAttentionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AttentionInputs:
-    """AttentionInputs of an attention layer: the new tokens of all sequences."""
+    """Inputs of an attention layer: the new tokens of all sequences."""
 
     query: torch.Tensor
     """Shape (tokens, heads, size), like `key` and `value`."""

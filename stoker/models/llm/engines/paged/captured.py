@@ -87,7 +87,7 @@ class CudaCapturing:
 
 @dataclass(frozen=True)
 class StepBuffer:
-    """AttentionInputs of a captured step: one row per sequence, in one buffer on the device."""
+    """Inputs of a captured step: one row per sequence, in one buffer on the device."""
 
     packed: torch.Tensor
     """int32 (rows · (4 + blocks),): the fields below one after the other."""

@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 BLOCK_TOKENS = 32
 """Tokens per block, unless the kernel requires others."""
 RESERVE_BYTES = 1 << 30
-"""Bytes of a graphics device that stay free for passes and captured steps."""
+"""Bytes of a GPU that stay free for passes and captured steps."""
 LEAST_STEP_TOKENS, MOST_STEP_TOKENS = 2048, 8192
-"""Limits of a pass's tokens on a graphics device."""
+"""Minimum and maximum of the token limit of a pass on a GPU."""
 STEP_PRODUCTS = 7.5e12
-"""Products in a pass that a current graphics device computes in about 50 ms."""
+"""Number of multiplications in a pass that a current GPU computes in about 50 ms."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def planned(
 
 
 def free_bytes(device: torch.device) -> int:
-    """Returns the free bytes of a graphics device and the unused bytes of torch's own pool."""
+    """Returns the free bytes of a GPU and the unused bytes of torch's own pool."""
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 

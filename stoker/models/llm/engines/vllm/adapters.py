@@ -43,5 +43,5 @@ class VllmAdapters(Adapters):
         if unsupported := _NOT_THERE.intersection(settings.kinds):
             raise AdapterUnfitError(f"vLLM does not support an adapted {sorted(unsupported)[0]}.")
 
-    def _kept_of(self, one: LoadedAdapter) -> LoadedAdapter:
-        return LoadedAdapter(one.name, {}, {})
+    def _kept_of(self, adapter: LoadedAdapter) -> LoadedAdapter:
+        return LoadedAdapter(adapter.name, {}, {})

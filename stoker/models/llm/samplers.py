@@ -1,9 +1,9 @@
-"""Draws a token for each row of a batch of logits, with operations on the logits' device.
+"""Samples a token for each row of a batch of logits, with operations on the logits' device.
 
-One uniform number per row decides, by the inverse of the cumulative distribution. That costs one
-pass over the vocabulary, instead of one random number for each token of the vocabulary.
+One uniform number per row selects the token by inverse transform sampling. That takes one pass over
+the vocabulary, instead of one random number per token of the vocabulary.
 
-Results are tensors on the device. Nothing here waits for the device.
+Results are tensors on the device. Nothing here synchronizes with the device.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from typing import Protocol
 import torch
 
 CANDIDATES = 256
-"""Number of likeliest tokens that are sorted first, before the whole vocabulary. They nearly always
-suffice.
+"""Number of likeliest tokens that are sorted at first, instead of the whole vocabulary. They nearly
+always suffice.
 """
 
 
 @dataclass(frozen=True)
-class DrawOptions:
-    """Numbers per row: float32 (rows, 1)."""
+class SamplerOptions:
+    """Sampling options of each row: float32 (rows, 1)."""
 
     uniform: torch.Tensor
     temperature: torch.Tensor
@@ -27,65 +27,70 @@ class DrawOptions:
     min_p: torch.Tensor | None
     """None if it is 0 for all rows."""
     top_k: torch.Tensor | None
-    """0 means any number of tokens. None if it is 0 for all rows."""
+    """0 means no limit. None if it is 0 for all rows."""
 
 
 @dataclass(frozen=True)
-class DrawChoice:
-    """A token of each row."""
+class SampledTokens:
+    """One token per row."""
 
     token: torch.Tensor
     """(rows, 1), int64."""
     largest: torch.Tensor
-    """(rows, 1), float32: the largest logit. If it is not finite, no token can be drawn, and the
-    token means nothing.
+    """(rows, 1), float32: the largest logit. If it is not finite, no token can be sampled, and
+    `token` has no meaning.
     """
     exact: torch.Tensor
-    """(rows, 1), bool. False if the token must be drawn again, with `thorough`."""
+    """(rows, 1), bool. False if the token must be sampled again, with `thorough`."""
 
 
-class Way(Protocol):
-    """Draws a token of each row of (rows, vocabulary)."""
+class Sampler(Protocol):
+    """Samples a token of each row of (rows, vocabulary)."""
 
     def __call__(
-        self, scores: torch.Tensor, options: DrawOptions, *, thorough: bool = False
-    ) -> DrawChoice: ...
+        self, scores: torch.Tensor, options: SamplerOptions, *, thorough: bool = False
+    ) -> SampledTokens: ...
 
 
-def likeliest(scores: torch.Tensor, options: DrawOptions, *, thorough: bool = False) -> DrawChoice:
+def greedy(
+    scores: torch.Tensor, options: SamplerOptions, *, thorough: bool = False
+) -> SampledTokens:
     """Returns the likeliest token."""
     del options, thorough
     values, tokens = scores.max(-1, keepdim=True)
-    return DrawChoice(tokens, values, torch.ones_like(tokens, dtype=torch.bool))
+    return SampledTokens(tokens, values, torch.ones_like(tokens, dtype=torch.bool))
 
 
-def from_all(scores: torch.Tensor, options: DrawOptions, *, thorough: bool = False) -> DrawChoice:
-    """Draws from the whole vocabulary.
+def sample_all(
+    scores: torch.Tensor, options: SamplerOptions, *, thorough: bool = False
+) -> SampledTokens:
+    """Samples from the whole vocabulary.
 
     Args:
-        thorough: if True, costs more and is exact for every row. Otherwise nearly always.
+        thorough: if True, the result is exact for every row, at a higher cost. Otherwise it is
+            exact for nearly every row.
     """
     probabilities, largest = _softmax(scores, options.temperature)
     cumulative = probabilities.cumsum(-1)
     target = cumulative[:, -1:] * options.uniform
     places = torch.searchsorted(cumulative, target, right=True)
     places = places.clamp_(max=scores.shape[-1] - 1)
-    # Rounding may put the number at the very end, or after a token without probability.
+    # Rounding may move the target behind the last token, or to a token without probability.
     if thorough:
         tokens = torch.arange(scores.shape[-1], device=scores.device)
         possible = (probabilities > 0) & (tokens <= places)
         places = torch.where(possible, tokens, 0).amax(-1, keepdim=True)
-    return DrawChoice(places, largest, probabilities.gather(-1, places) > 0)
+    return SampledTokens(places, largest, probabilities.gather(-1, places) > 0)
 
 
-def from_likeliest(
-    scores: torch.Tensor, options: DrawOptions, *, thorough: bool = False
-) -> DrawChoice:
-    """Draws from the tokens that `top_k`, `top_p` and `min_p` keep. They apply one after the other.
+def sample_likeliest(
+    scores: torch.Tensor, options: SamplerOptions, *, thorough: bool = False
+) -> SampledTokens:
+    """Samples from the tokens that `top_k`, `top_p` and `min_p` keep. They are applied in this
+    order.
 
     Args:
-        thorough: if True, sorts the whole vocabulary. Otherwise the likeliest tokens, which nearly
-            always suffice.
+        thorough: if True, sorts the whole vocabulary. Otherwise sorts `CANDIDATES` tokens.
     """
     probabilities, largest = _softmax(scores, options.temperature)
     size = scores.shape[-1]
@@ -94,23 +99,23 @@ def from_likeliest(
     count, cumulative = _kept(values, options)
     target = cumulative.gather(-1, count - 1) * options.uniform
     drawn = torch.searchsorted(cumulative, target, right=True)
-    # Rounding may put the number at the very end. Tokens without probability come last.
+    # Rounding may move the target behind the last token. Tokens without probability come last.
     last = torch.minimum(count, (values > 0).sum(-1, keepdim=True)) - 1
     token = tokens.gather(-1, torch.minimum(drawn, last).clamp_(min=0))
     exact = count <= (size if candidates == size else candidates - 1)
     if options.top_k is not None:
         exact |= options.top_k == candidates
-    return DrawChoice(token, largest, exact)
+    return SampledTokens(token, largest, exact)
 
 
-def _kept(values: torch.Tensor, options: DrawOptions) -> tuple[torch.Tensor, torch.Tensor]:
+def _kept(values: torch.Tensor, options: SamplerOptions) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns how many of the descending probabilities are kept, and their cumulative sums."""
     top_k = options.top_k
     if top_k is None:
         cumulative = values.cumsum(-1)
         reached = cumulative - values < options.top_p
     else:
-        # The tokens that top_k keeps form a distribution of their own.
+        # The probabilities of the tokens that top_k keeps are normalised to a sum of one.
         inside = torch.arange(values.shape[-1], device=values.device) < top_k
         inside |= top_k == 0
         leading = torch.where(inside, values, 0)
