@@ -35,9 +35,11 @@ LENGTHS = (3, 60, 9, 12, 20)
 PAGED = (
     "cohere2",
     "deepseek_v3",
+    "gemma2",
     "gemma3_text",
     "gpt2",
     "gpt_neox",
+    "gpt_oss",
     "llama",
     "mistral",
     "mixtral",
@@ -48,7 +50,9 @@ PAGED = (
     "qwen3",
     "qwen3_moe",
 )
-"""Kinds with windows, experts, learned positions, shared heads, and values of another size."""
+"""Kinds with windows, experts, learned positions, shared heads, values of another size, caps and
+sinks.
+"""
 OTHERS = ("bloom", "gpt_neo", "jamba", "llama4_text", "mamba", "qwen3_next")
 """Kinds with biases by distance, other windows, states, and their own cache classes."""
 

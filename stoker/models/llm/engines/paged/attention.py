@@ -14,9 +14,11 @@ from typing import Any, Protocol
 import torch
 from transformers import AttentionInterface
 
+from stoker.models.llm.engines.positions import PositionAxes
+
 NAME = "stoker_paged"
 """Name of the attention function within transformers."""
-_UNSUPPORTED = ("softcap", "s_aux", "position_bias", "head_mask")
+_UNSUPPORTED = ("position_bias", "head_mask")
 """Options of attention functions that no packed pass can compute."""
 
 
@@ -35,6 +37,15 @@ class AttentionInputs:
     scale: float | None
     window: int | None
     """Number of latest tokens that a token attends to, including itself. None: all."""
+    cap: float | None = None
+    """Limit of the scores. None: none."""
+    sinks: torch.Tensor | None = None
+    """Score of each head's sink, shape (heads,). None: no head has one."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True if torch's scaled dot product computes it."""
+        return self.cap is None and self.sinks is None
 
 
 class AttentionPass(Protocol):
@@ -45,6 +56,19 @@ class AttentionPass(Protocol):
         size).
         """
         ...
+
+
+def implement(model: Any, name: str) -> str:
+    """Sets the attention implementation of a model's language part. Returns the former one.
+
+    Vision towers keep theirs.
+    """
+    config = model.config
+    text = config.get_text_config(decoder=True)
+    former = text._attn_implementation
+    parts = [part for part in config.sub_configs if getattr(config, part) is text]
+    model.set_attn_implementation({parts[0]: name} if parts else name)
+    return former
 
 
 class _Current(threading.local):
@@ -91,6 +115,8 @@ def _attention(  # noqa: PLR0917 — transformers passes them by position
         value=value[0].transpose(0, 1),
         scale=scaling,
         window=options.get("sliding_window"),
+        cap=options.get("softcap"),
+        sinks=options.get("s_aux"),
     )
     return _current.attention_pass.attend(module.layer_idx, new)[None], None
 
@@ -108,10 +134,16 @@ class AttentionLayer:
     value_size: int
     window: int | None
     dtype: torch.dtype
+    cap: float | None = None
+    has_sinks: bool = False
+    source: int | None = None
+    """Earlier layer whose keys and values it uses. None: it has its own."""
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token's keys and values."""
+        """Bytes of one token's keys and values, unless an earlier layer has them."""
+        if self.source is not None:
+            return 0
         return self.key_heads * (self.key_size + self.value_size) * self.dtype.itemsize
 
 
@@ -120,17 +152,40 @@ class _Recording:
 
     def __init__(self) -> None:
         self.layers: list[tuple[int, AttentionLayer]] = []
+        self._inputs: list[tuple[int, AttentionInputs]] = []
+        """Layers and their tensors, which are not freed, so that no two have the same address."""
 
     def attend(self, layer: int, new: AttentionInputs) -> torch.Tensor:
         tokens, heads, key_size = new.query.shape
         _, key_heads, value_size = new.value.shape
-        shape = AttentionLayer(heads, key_heads, key_size, value_size, new.window, new.key.dtype)
+        shape = AttentionLayer(
+            heads,
+            key_heads,
+            key_size,
+            value_size,
+            new.window,
+            new.key.dtype,
+            new.cap,
+            new.sinks is not None,
+            self._source(new),
+        )
+        self._inputs.append((layer, new))
         self.layers.append((layer, shape))
         return new.query.new_zeros(tokens, heads, value_size)
 
+    def _source(self, new: AttentionInputs) -> int | None:
+        """Returns the layer with the same keys and values. None if they are new."""
+        for layer, known in self._inputs:
+            if all(
+                ours.data_ptr() == theirs.data_ptr()
+                for ours, theirs in ((known.key, new.key), (known.value, new.value))
+            ):
+                return layer
+        return None
+
 
 @torch.inference_mode()
-def observe(model: Any) -> list[AttentionLayer]:
+def observe(model: Any, axes: PositionAxes) -> list[AttentionLayer]:
     """Returns the attention layers of a model that uses the function registered here.
 
     Raises `UnfitAttentionError` if not every layer calls it exactly once, or if a window that the
@@ -139,7 +194,7 @@ def observe(model: Any) -> list[AttentionLayer]:
     recording = _Recording()
     ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
     with computing(recording):
-        model(input_ids=ids, position_ids=torch.zeros_like(ids), use_cache=False)
+        model(input_ids=ids, position_ids=axes.of_text(ids, ids), use_cache=False)
     text = model.config.get_text_config(decoder=True)
     count = text.num_hidden_layers
     if sorted(layer for layer, _ in recording.layers) != list(range(count)):
