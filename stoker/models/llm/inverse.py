@@ -11,6 +11,8 @@ from typing import Protocol
 
 import torch
 
+from stoker.models.llm.token_edits import uploaded
+
 CANDIDATES = 256
 """Number of likeliest tokens that are sorted first, before the whole vocabulary. They nearly always
 suffice.
@@ -55,8 +57,18 @@ class Way(Protocol):
 def likeliest(scores: torch.Tensor, options: DrawOptions, *, thorough: bool = False) -> DrawChoice:
     """Returns the likeliest token."""
     del options, thorough
-    values, tokens = scores.max(-1, keepdim=True)
+    values, tokens = largest(scores)
     return DrawChoice(tokens, values, torch.ones_like(tokens, dtype=torch.bool))
+
+
+def largest(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the largest logit of each row and its first token: each (rows, 1)."""
+    if scores.device.type != "cpu":
+        values, tokens = scores.max(-1, keepdim=True)
+        return values, tokens
+    # NumPy's search takes an eighth of the time of torch's.
+    tokens = uploaded(scores.numpy().argmax(-1, keepdims=True), scores.device)
+    return scores.gather(-1, tokens), tokens
 
 
 def from_all(scores: torch.Tensor, options: DrawOptions, *, thorough: bool = False) -> DrawChoice:

@@ -131,7 +131,7 @@ def _block(logits: torch.Tensor, rows: Sequence[DrawRow]) -> list[Drawn | DrawEr
 
 
 def _likeliest(logits: torch.Tensor) -> list[Drawn | DrawError]:
-    (numbers,) = _fetched([torch.stack(logits.max(-1), dim=1)])
+    (numbers,) = _fetched([torch.cat(inverse.largest(logits), dim=1)])
     return [
         (int(token), None) if isfinite(largest) else DrawError(NOTHING)
         for largest, token in numbers
