@@ -131,10 +131,10 @@ def _block(logits: torch.Tensor, rows: Sequence[DrawRow]) -> list[Drawn | DrawEr
 
 
 def _likeliest(logits: torch.Tensor) -> list[Drawn | DrawError]:
-    (numbers,) = _fetched([torch.cat(inverse.largest(logits), dim=1)])
+    values, tokens = _fetched(inverse.largest(logits))
     return [
-        (int(token), None) if isfinite(largest) else DrawError(NOTHING)
-        for largest, token in numbers
+        (int(token), None) if isfinite(value) else DrawError(NOTHING)
+        for (value,), (token,) in zip(values, tokens, strict=True)
     ]
 
 
@@ -187,16 +187,18 @@ def _picked(
         for place, row in enumerate(rows)
         if (top := row.draws.sampling.logprobs) is not None
     }
-    parts = [torch.cat([choice.token, choice.largest, choice.exact], dim=1)]
+    parts = [choice.token, choice.largest, choice.exact]
     if tops:
         reported, tokens = rows_of(logits, [*tops]), rows_of(choice.token, [*tops])
         parts += inverse.logprobs(reported, tokens, _alternatives(logits, tops.values()))
-    picks, *numbers = _fetched(parts)
-    reports = _reports([picks[place][0] for place in tops], tops.values(), numbers)
+    tokens, largest, exact, *numbers = _fetched(parts)
+    reports = _reports([tokens[place][0] for place in tops], tops.values(), numbers)
     logprobs = dict(zip(tops, reports, strict=True))
     return [
-        _Pick(int(token), isfinite(largest), exact > 0, logprobs.get(place))
-        for place, (token, largest, exact) in enumerate(picks)
+        _Pick(int(token), isfinite(value), is_exact > 0, logprobs.get(place))
+        for place, ((token,), (value,), (is_exact,)) in enumerate(
+            zip(tokens, largest, exact, strict=True)
+        )
     ]
 
 
@@ -240,13 +242,13 @@ def _chosen(scores: torch.Tensor, rows: Sequence[DrawRow], *, thorough: bool) ->
 
 
 def _fetched(parts: Sequence[torch.Tensor]) -> list[list[list[float]]]:
-    """Returns the values of matrices as float32, copied from the device together.
+    """Returns the values of matrices. They are copied from a graphics device together, as float32.
 
     Tokens are exact, because no vocabulary has 2**24 tokens.
     """
-    if len(parts) == 1:
-        only: Any = parts[0]
-        return [only.tolist()]
+    if parts[0].device.type == "cpu":
+        separate: Any = parts
+        return [part.tolist() for part in separate]
     together: Any = torch.cat([part.flatten() for part in parts])
     values = iter(together.tolist())
     return [[list(islice(values, part.shape[1])) for _ in range(part.shape[0])] for part in parts]
