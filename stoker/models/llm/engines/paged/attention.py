@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import torch
 from transformers import AttentionInterface
 
-from stoker.models.llm.engines.positions import PositionAxes
+from stoker.models.llm.engines.paged import methods
+from stoker.models.llm.engines.positions import PositionAxes, longest
 
 NAME = "stoker_paged"
 """Name of the attention function within transformers."""
@@ -66,6 +67,15 @@ def implement(model: Any, name: str) -> str:
     config = model.config
     text = config.get_text_config(decoder=True)
     former = text._attn_implementation
+    if older := methods.layers(model):
+        # Without masks, which transformers makes for its own implementations.
+        text._attn_implementation_internal = name
+        for module in older:
+            if name == NAME:
+                methods.replace(module, _attended)
+            else:
+                methods.restore(module)
+        return former
     parts = [part for part in config.sub_configs if getattr(config, part) is text]
     model.set_attn_implementation({parts[0]: name} if parts else name)
     return former
@@ -107,18 +117,26 @@ def _attention(  # noqa: PLR0917 — transformers passes them by position
         or any(options.get(name) is not None for name in _UNSUPPORTED)
     ):
         raise UnfitAttentionError("the model's attention has options that no packed pass supports")
+    limits = {"cap": options.get("softcap"), "sinks": options.get("s_aux")}
+    window = options.get("sliding_window")
+    return _attended(module.layer_idx, query, key, value, scaling, window, **limits), None
+
+
+def _attended(  # noqa: PLR0917 — see `methods.Attend`
+    layer: int,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scale: float | None,
+    window: int | None,
+    **limits: Any,
+) -> torch.Tensor:
+    """Returns the output (1, tokens, heads, size) for tensors of shape (1, heads, tokens, size)."""
     if _current.attention_pass is None:
         raise RuntimeError("the attention of packed passes was called outside a packed pass")
-    new = AttentionInputs(
-        query=query[0].transpose(0, 1),
-        key=key[0].transpose(0, 1),
-        value=value[0].transpose(0, 1),
-        scale=scaling,
-        window=options.get("sliding_window"),
-        cap=options.get("softcap"),
-        sinks=options.get("s_aux"),
-    )
-    return _current.attention_pass.attend(module.layer_idx, new)[None], None
+    query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
+    new = AttentionInputs(query, key, value, scale, window, **limits)
+    return _current.attention_pass.attend(layer, new)[None]
 
 
 AttentionInterface.register(NAME, _attention)
@@ -200,9 +218,16 @@ def observe(model: Any, axes: PositionAxes) -> list[AttentionLayer]:
     if sorted(layer for layer, _ in recording.layers) != list(range(count)):
         raise UnfitAttentionError("not every layer of the model has its own attention")
     layers = [shape for _, shape in sorted(recording.layers, key=lambda pair: pair[0])]
-    if [layer.window for layer in layers] != _stated_windows(text, count):
+    windows = [_effective(layer.window, text) for layer in layers]
+    # Older models have no masks. Their windows were read from their layers.
+    if not methods.layers(model) and windows != _stated_windows(text, count):
         raise UnfitAttentionError("the model's windows are not arguments of its attention")
     return layers
+
+
+def _effective(window: int | None, config: Any) -> int | None:
+    """Returns the window. None if it is at least as wide as any sequence."""
+    return None if window is None or window >= longest(config) else window
 
 
 def _stated_windows(config: Any, count: int) -> list[int | None]:
@@ -210,7 +235,7 @@ def _stated_windows(config: Any, count: int) -> list[int | None]:
 
     A model may apply a window by its mask alone. Short prompts would not reveal that.
     """
-    window = getattr(config, "sliding_window", None)
+    window = _effective(getattr(config, "sliding_window", None), config)
     kinds = getattr(config, "layer_types", None)
     if kinds is None:
         return [window] * count
