@@ -65,5 +65,4 @@ def replace(module: Any, attend: Attend) -> None:
 
 def restore(module: Any) -> None:
     """Gives a layer its own method back."""
-    attributes: dict[str, Any] = vars(module)
-    attributes.pop("_attn", None)
+    module.__dict__.pop("_attn", None)
