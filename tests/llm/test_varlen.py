@@ -176,7 +176,8 @@ class TestCheck:
         assert not varlen.agrees(self.LAYERS, torch.device("cpu"))
 
 
-def test_the_kernel_accepts_the_arguments() -> None:
+@pytest.mark.parametrize("has_sinks", [False, True])
+def test_the_kernel_accepts_the_arguments(has_sinks: bool) -> None:
     """Calls torch's own function on tensors without data."""
     meta = torch.device("meta")
     memory = BlockMemory([AttentionLayer(8, 2, 64, 64, None, torch.bfloat16)], 3, 256, meta)
@@ -191,6 +192,7 @@ def test_the_kernel_accepts_the_arguments() -> None:
         torch.zeros(5, 2, 64, dtype=torch.bfloat16, device=meta),
         scale=0.125,
         window=None,
+        sinks=torch.zeros(8, dtype=torch.bfloat16, device=meta) if has_sinks else None,
     )
     with torch.inference_mode():
         output = varlen.VarlenAttention(memory).packed(layout).attend(0, new)
