@@ -116,6 +116,10 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """CUDA_VISIBLE_DEVICES: only the graphics devices that the replica has claimed. None means that
     devices are not counted.
     """
+    device_bytes: int | None = None
+    """Bytes of each device that the replica has claimed, without CUDA's context. None means that
+    devices are not counted.
+    """
     dtype: str
     threads: int
     batch_budgets: dict[str, int]

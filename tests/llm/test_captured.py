@@ -23,7 +23,7 @@ VOCABULARY, BLOCK_TOKENS, SPARE = 7, 256, 99
 
 def rows(count: int, blocks: int = 1) -> list[StepRow]:
     return [
-        StepRow(number, 300 + number, 5 * number, [*range(number, number + blocks)])
+        StepRow(number, 300 + number, 5 * number, [*range(number, number + blocks)], -number)
         for number in range(1, count + 1)
     ]
 
@@ -44,7 +44,8 @@ def step(buffer: StepBuffer) -> torch.Tensor:
 
 def described(row: StepRow, width: int) -> list[float]:
     table = [*row.blocks, *[SPARE] * (width - len(row.blocks))]
-    return [row.token, row.position, row.slot, row.position + 1, table[0], table[-1], sum(table)]
+    position = row.place + row.shift
+    return [row.token, position, row.slot, row.place + 1, table[0], table[-1], sum(table)]
 
 
 class Clock:

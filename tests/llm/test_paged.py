@@ -33,11 +33,17 @@ library: Any = transformers
 
 LENGTHS = (3, 60, 9, 12, 20)
 PAGED = (
+    "codegen",
     "cohere2",
     "deepseek_v3",
+    "gemma2",
     "gemma3_text",
+    "gemma4_text",
     "gpt2",
+    "gpt_neo",
     "gpt_neox",
+    "gpt_oss",
+    "gptj",
     "llama",
     "mistral",
     "mixtral",
@@ -48,9 +54,11 @@ PAGED = (
     "qwen3",
     "qwen3_moe",
 )
-"""Kinds with windows, experts, learned positions, shared heads, and values of another size."""
-OTHERS = ("bloom", "gpt_neo", "jamba", "llama4_text", "mamba", "qwen3_next")
-"""Kinds with biases by distance, other windows, states, and their own cache classes."""
+"""Kinds with windows, experts, learned positions, shared heads, values of another size, caps,
+sinks, layers that share keys, and attention that is a method.
+"""
+OTHERS = ("bloom", "doge", "jamba", "llama4_text", "mamba", "qwen3_next")
+"""Kinds with biases by distance, masks of their own, states, and their own cache classes."""
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -119,10 +127,30 @@ class TestKinds:
     def test_a_window_that_only_the_mask_knows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Prompts shorter than the window would not reveal it."""
         model = kind("llama")
-        monkeypatch.setattr(model.config, "sliding_window", 4096, raising=False)
+        monkeypatch.setattr(model.config, "sliding_window", causal.POSITIONS - 1, raising=False)
         with pytest.raises(attention.UnfitAttentionError, match="windows"):
             PagedRunner(model, threads=1, cache_bytes=1 << 20)
         assert model.config._attn_implementation != attention.NAME
+
+    def test_a_window_as_wide_as_any_sequence(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It hides nothing."""
+        model = kind("llama")
+        monkeypatch.setattr(model.config, "sliding_window", causal.POSITIONS, raising=False)
+        assert self.chosen(model)
+
+    @pytest.mark.parametrize("model_type", ["gemma2", "gemma4_text", "gpt_neo", "gpt_oss"])
+    def test_preempted_and_shared(self, model_type: str) -> None:
+        """A small cache, captured steps, and prompts with the same beginning."""
+        model = kind(model_type)
+        prompts = [prompt(length, seed) for seed, length in enumerate((65, 90, 62, 33, 120, 80))]
+        prompts += [[*prompts[4][:100], *prompt(9)]]
+        expected = [generated(model, tokens, 8) for tokens in prompts]
+        runner = PagedRunner(model, threads=1, cache_bytes=0, capturing=EagerCapturing())
+        assert answered(runner, prompts) == expected
+        while runner.rest():
+            pass
+        assert answered(runner, prompts) == expected
+        assert runner.admit(0, prompts[6]) == 96
 
     def test_half_precision(self, llama: Path) -> None:
         model = load(llama, torch.bfloat16, torch.device("cpu"))

@@ -42,7 +42,8 @@ def contract(
     enable_gqa: bool,
     seqused_k: torch.Tensor,
     block_table: torch.Tensor,
-) -> torch.Tensor:
+    return_aux: kernel.AuxRequest | None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Computes what `torch.nn.attention.varlen.varlen_attn` promises for blocks."""
     assert begins.dtype == seqused_k.dtype == block_table.dtype == torch.int32
     assert begins.is_contiguous()
@@ -51,6 +52,7 @@ def contract(
     assert keys.shape[1] % 256 == 0
     assert enable_gqa == (query.shape[1] != keys.shape[2])
     out = torch.full_like(query, math.nan)
+    logsumexp = torch.full(query.shape[1::-1], math.nan)
     for number, (begin, end) in enumerate(itertools.pairwise(begins)):
         count, length = int(end - begin), int(seqused_k[number])
         assert count <= longest
@@ -70,9 +72,10 @@ def contract(
         key, value = (part.repeat_interleave(repeats, 1) for part in (key, value))
         scores = torch.einsum("qhd,khd->hqk", query[begin:end], key)
         scores = scores * (query.shape[2] ** -0.5 if scale is None else scale)
-        weights = scores.masked_fill(~seen, -math.inf).softmax(-1)
-        out[begin:end] = torch.einsum("hqk,khd->qhd", weights, value)
-    return out
+        scores = scores.masked_fill(~seen, -math.inf)
+        out[begin:end] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), value)
+        logsumexp[:, begin:end] = scores.logsumexp(-1)
+    return (out, logsumexp) if return_aux and return_aux.lse else out
 
 
 @pytest.fixture
@@ -99,11 +102,17 @@ WINDOWED: dict[str, Any] = {
     "sliding_window": 40,
     "layer_types": ["sliding_attention", "full_attention"],
 }
+EXPERTS: dict[str, Any] = {
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "eos_token_id": None,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+}
 
 
 @pytest.mark.usefixtures("on_kernel")
 @pytest.mark.parametrize("is_captured", [False, True])
-@pytest.mark.parametrize("kind", ["llama", "windows"])
+@pytest.mark.parametrize("kind", ["llama", "windows", "sinks", "mixed"])
 def test_answers_as_generate_does(
     kind: str, is_captured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +121,17 @@ def test_answers_as_generate_does(
         model = load(tiny_llama(tmp_path, positions=600), torch.float32, torch.device("cpu"))
     else:
         transformers.set_seed(3)
-        model = library.Gemma3ForCausalLM(library.Gemma3TextConfig(**WINDOWED)).eval()
+        kinds = {
+            "windows": (library.Gemma3ForCausalLM, library.Gemma3TextConfig, {}),
+            "sinks": (library.GptOssForCausalLM, library.GptOssConfig, EXPERTS),
+        }
+        kinds["mixed"] = kinds["windows"]
+        made, config, more = kinds[kind]
+        model = made(config(**WINDOWED, **more)).eval()
+    expected_kind = varlen.VarlenAttention
+    if kind == "mixed":
+        expected_kind = varlen.MixedAttention
+        monkeypatch.setattr(varlen, "supported", lambda layer, _: layer.window is not None)
     prompts = [prompt(length) for length in (1, 30, 255, 256, 257, 500)]
     expected = [generated(model, tokens, 8) for tokens in prompts]
     runner = PagedRunner(
@@ -121,7 +140,7 @@ def test_answers_as_generate_does(
         cache_bytes=1 << 22,
         capturing=EagerCapturing() if is_captured else None,
     )
-    assert isinstance(runner._attention, varlen.VarlenAttention)
+    assert isinstance(runner._attention, expected_kind)
     while runner.rest():
         pass
     for step in (256, 100):
@@ -136,7 +155,10 @@ def test_answers_as_generate_does(
 class TestCheck:
     """The kernel is compared with torch's scaled dot product before it is used."""
 
-    LAYERS = [AttentionLayer(8, 2, 64, 64, window, torch.float32) for window in (None, 7)]
+    LAYERS = [
+        AttentionLayer(8, 2, 64, 64, window, torch.float32, has_sinks=has_sinks)
+        for window, has_sinks in ((None, False), (7, False), (None, True))
+    ]
 
     @pytest.mark.usefixtures("on_kernel")
     def test_it_agrees(self) -> None:
@@ -147,21 +169,22 @@ class TestCheck:
 
     @pytest.mark.parametrize("window", [(-1, -1), (5, 0)])
     def test_it_differs(self, window: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        def other(*args: Any, **options: Any) -> torch.Tensor:
+        def other(*args: Any, **options: Any) -> Any:
             return contract(*args, **options | {"window_size": window})
 
         monkeypatch.setattr(kernel, "varlen_attn", other)
         assert not varlen.agrees(self.LAYERS, torch.device("cpu"))
 
 
-def test_the_kernel_accepts_the_arguments() -> None:
+@pytest.mark.parametrize("has_sinks", [False, True])
+def test_the_kernel_accepts_the_arguments(has_sinks: bool) -> None:
     """Calls torch's own function on tensors without data."""
     meta = torch.device("meta")
     memory = BlockMemory([AttentionLayer(8, 2, 64, 64, None, torch.bfloat16)], 3, 256, meta)
     empty = torch.zeros(1, 5, dtype=torch.long, device=meta)
     table = torch.zeros(2, 2, dtype=torch.int32, device=meta)
     layout = Layout(
-        empty, empty, empty[0], table, [ChunkSpan(0, 0, 4), ChunkSpan(4, 300, 1)], empty[0]
+        empty, empty, empty, empty[0], table, [ChunkSpan(0, 0, 4), ChunkSpan(4, 300, 1)], empty[0]
     )
     new = AttentionInputs(
         torch.zeros(5, 8, 64, dtype=torch.bfloat16, device=meta),
@@ -169,6 +192,7 @@ def test_the_kernel_accepts_the_arguments() -> None:
         torch.zeros(5, 2, 64, dtype=torch.bfloat16, device=meta),
         scale=0.125,
         window=None,
+        sinks=torch.zeros(8, dtype=torch.bfloat16, device=meta) if has_sinks else None,
     )
     with torch.inference_mode():
         output = varlen.VarlenAttention(memory).packed(layout).attend(0, new)

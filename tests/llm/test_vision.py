@@ -1,8 +1,9 @@
 """Prompts with images, and the answers of each kind of vision model, compared with transformers."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from stoker.models.chat.prompts.prompts import Prepared, Prompts
 from stoker.models.llm import scheduler as scheduling
 from stoker.models.llm.checkpoint import UnservedModelError, architecture
 from stoker.models.llm.engines.openvino import OpenVinoRunner
+from stoker.models.llm.engines.paged.captured import EagerCapturing
+from stoker.models.llm.engines.paged.runner import PagedRunner
 from stoker.models.llm.engines.torch import TorchRunner, load
 from stoker.models.llm.model_types import VISION
+from stoker.models.llm.runner import Runner
 from stoker.models.llm.scheduler import Scheduler
 from stoker.models.stages.base import InputError
 from stoker.wire.generation_request import Conversation, Sampling, text_part
@@ -40,8 +44,10 @@ class Served:
     def prepared(self, text: str, *pictures: Image.Image) -> Prepared:
         return self.prompts.prepare(talk(text, *map(png, pictures)), "messages")
 
-    def runner(self, cache_bytes: int = 1 << 24) -> TorchRunner:
-        return TorchRunner(self.model, threads=1, cache_bytes=cache_bytes)
+    @cached_property
+    def paged_model(self) -> Any:
+        """The same model. Paged runners change its attention."""
+        return load(self.folder, torch.float32, torch.device("cpu"), architecture(self.folder))
 
     def expected(self, prepared: Prepared, count: int = COUNT) -> list[int]:
         features = {
@@ -75,6 +81,31 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Served(folder, prompts_of(folder), model)
 
 
+Make = Callable[..., Runner]
+
+
+@pytest.fixture(params=["torch", "paged", "captured"])
+def make(request: pytest.FixtureRequest, served: Served) -> Iterator[Make]:
+    """Yields a function that makes a runner of the model with a cache of some size."""
+    paged: list[PagedRunner] = []
+
+    def made(cache_bytes: int = 1 << 20) -> Runner:
+        if request.param == "torch":
+            return TorchRunner(served.model, threads=1, cache_bytes=cache_bytes)
+        capturing = EagerCapturing() if request.param == "captured" else None
+        runner = PagedRunner(
+            served.paged_model, threads=1, cache_bytes=cache_bytes, capturing=capturing
+        )
+        paged.append(runner)
+        while runner.rest():
+            pass
+        return runner
+
+    yield made
+    for runner in paged:
+        runner.restore()
+
+
 @pytest.fixture(scope="module")
 def prepared(served: Served) -> list[Prepared]:
     """Returns texts and images of many sizes. The first two differ only in the contents of their
@@ -101,7 +132,7 @@ def wishes(count: int = COUNT) -> Sampling:
     )
 
 
-def answered(runner: TorchRunner, prompts: Sequence[Prepared], count: int = COUNT) -> Answers:
+def answered(runner: Runner, prompts: Sequence[Prepared], count: int = COUNT) -> Answers:
     answers = Answers(Scheduler(runner, ()))
     for number, prompt in enumerate(prompts):
         answers.scheduler.submit(
@@ -128,19 +159,19 @@ class TestAnswers:
         assert sum(len(set(answer)) > COUNT // 2 for answer in expected) >= len(expected) - 1
 
     def test_one_at_a_time(
-        self, served: Served, prepared: list[Prepared], expected: list[list[int]]
+        self, make: Make, prepared: list[Prepared], expected: list[list[int]]
     ) -> None:
-        runner = served.runner()
+        runner = make()
         assert [listed(answered(runner, [prompt]))[0] for prompt in prepared] == expected
 
     def test_together(
-        self, served: Served, prepared: list[Prepared], expected: list[list[int]]
+        self, make: Make, prepared: list[Prepared], expected: list[list[int]]
     ) -> None:
-        assert listed(answered(served.runner(), prepared)) == expected
+        assert listed(answered(make(), prepared)) == expected
 
     def test_with_guesses(
         self,
-        served: Served,
+        make: Make,
         prepared: list[Prepared],
         expected: list[list[int]],
         monkeypatch: pytest.MonkeyPatch,
@@ -150,7 +181,7 @@ class TestAnswers:
             [*prompt.tokens, *answer] for prompt, answer in zip(prepared, expected, strict=True)
         ]
         foretold(monkeypatch, texts, 1)
-        runner = served.runner()
+        runner = make()
         scheduler = Scheduler(runner, (), speculation=measured(), clock=lambda: 0.0)
         answers = Answers(scheduler)
         for number, prompt in enumerate(prepared):
@@ -161,19 +192,23 @@ class TestAnswers:
 
     def test_texts_in_pieces_and_images_whole(
         self,
-        served: Served,
+        make: Make,
         prepared: list[Prepared],
         expected: list[list[int]],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(scheduling, "STEP_TOKENS", 7)
-        assert listed(answered(served.runner(), prepared)) == expected
+        assert listed(answered(make(), prepared)) == expected
 
     def test_those_that_give_way_are_computed_again(
-        self, served: Served, prepared: list[Prepared], monkeypatch: pytest.MonkeyPatch
+        self,
+        served: Served,
+        make: Make,
+        prepared: list[Prepared],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Room for one sequence of full length, and requests for more than that."""
-        runner = served.runner(cache_bytes=0)
+        runner = make(0)
         admitted: list[int] = []
         admit = runner.admit
 
@@ -192,9 +227,9 @@ class TestAnswers:
         assert runner.usage == 0
 
     def test_several_answers_to_one_prompt(
-        self, served: Served, prepared: list[Prepared], expected: list[list[int]]
+        self, make: Make, prepared: list[Prepared], expected: list[list[int]]
     ) -> None:
-        answers = Answers(Scheduler(served.runner(), ()))
+        answers = Answers(Scheduler(make(), ()))
         for number in range(3):
             prompt, after = prepared[0], None if number == 0 else 0
             request = submission(number, prompt.tokens, wishes(), media=prompt.media, after=after)
@@ -202,11 +237,11 @@ class TestAnswers:
         assert listed(answers.drain()) == [expected[0]] * 3
 
     def test_images_that_do_not_fit_hurt_nobody_else(
-        self, served: Served, prepared: list[Prepared], expected: list[list[int]]
+        self, make: Make, prepared: list[Prepared], expected: list[list[int]]
     ) -> None:
         first = prepared[0]
         wrong = Prepared([*first.tokens, *first.tokens], first.text, first.media)
-        answers = answered(served.runner(), [prepared[2], wrong, prepared[1]])
+        answers = answered(make(), [prepared[2], wrong, prepared[1]])
         assert list(answers.errors) == [1]
         assert answers.tokens[0] == expected[2]
         assert answers.tokens[2] == expected[1]

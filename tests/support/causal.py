@@ -164,6 +164,8 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
     "falcon_h1": _MAMBA | {"mamba_d_ssm": 2 * _WIDTH},
     "fuyu": _INNER_TEXT
     | {"num_key_value_heads": _DROPPED, "text_config": {**_INNER_TEXT, "model_type": "persimmon"}},
+    # A low cap, so that it matters.
+    "gemma2": {"attn_logit_softcapping": 4.0},
     "gemma3n_text": _WINDOWS
     | {"num_kv_shared_layers": 2, "activation_sparsity_pattern": [0.0] * 4},
     "gemma4_text": _WINDOWS | {"num_kv_shared_layers": 2},

@@ -18,7 +18,11 @@ from stoker.models.llm import batch_invariance as sharing
 from stoker.models.llm.checkpoint import TEXT, architecture, load_skeleton
 from stoker.models.llm.engines import openvino as openvino_engine
 from stoker.models.llm.engines import torch as torch_engine
-from stoker.models.llm.engines.memory import cache_bytes, device_cache_bytes
+from stoker.models.llm.engines.memory import (
+    cache_bytes,
+    claimed_cache_bytes,
+    device_cache_bytes,
+)
 from stoker.models.llm.engines.paged import sizes
 from stoker.models.llm.engines.paged.captured import CudaCapturing
 from stoker.models.llm.engines.paged.runner import PagedRunner
@@ -100,8 +104,7 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
         return runner
     progress(0.9, "checking which inputs may share a batch")
     runner.enter_thread()
-    # Prompts with images need the model's own attention.
-    if kind == TEXT and (paged := sharing.paged(runner, lambda: _paged(runner, spec))):
+    if paged := sharing.paged(runner, lambda: _paged(runner, spec)):
         return paged
     sharing.find(runner)
     return runner
@@ -110,15 +113,19 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
 def _paged(runner: torch_engine.TorchRunner, spec: ReplicaSpec) -> PagedRunner:
     """Returns a paged runner of a runner's model."""
     device = runner.model.device
+    most_bytes = None
     if device.type == "cuda":
         weights = sum(parameter.nbytes for parameter in runner.model.parameters())
-        most = device_cache_bytes(weights, sizes.free_bytes(device))
+        wanted = device_cache_bytes(weights, sizes.free_bytes(device))
+        if spec.device_bytes is not None:
+            most_bytes = claimed_cache_bytes(weights, spec.device_bytes)
     else:
-        most = cache_bytes(spec.cache_bytes)
+        wanted = cache_bytes(spec.cache_bytes)
     return PagedRunner(
         runner.model,
         threads=spec.threads,
-        cache_bytes=most,
+        cache_bytes=wanted,
+        most_cache_bytes=most_bytes,
         adapters=runner.adapters,
         positions=runner.rotary,
         capturing=CudaCapturing(device) if device.type == "cuda" else None,

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import torch
 
+from stoker.models.llm.token_edits import uploaded
+
 CANDIDATES = 256
 """Number of likeliest tokens that are sorted at first, instead of the whole vocabulary. They nearly
 always suffice.
@@ -57,8 +59,18 @@ def greedy(
 ) -> SampledTokens:
     """Returns the likeliest token."""
     del options, thorough
-    values, tokens = scores.max(-1, keepdim=True)
+    values, tokens = largest_logits(scores)
     return SampledTokens(tokens, values, torch.ones_like(tokens, dtype=torch.bool))
+
+
+def largest_logits(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the largest logit of each row and its first token: each (rows, 1)."""
+    if scores.device.type != "cpu":
+        values, tokens = scores.max(-1, keepdim=True)
+        return values, tokens
+    # NumPy's search takes an eighth of the time of torch's.
+    tokens = uploaded(scores.numpy().argmax(-1, keepdims=True), scores.device)
+    return scores.gather(-1, tokens), tokens
 
 
 def sample_all(

@@ -131,10 +131,10 @@ def _block(logits: torch.Tensor, rows: Sequence[DrawRow]) -> list[Drawn | DrawEr
 
 
 def _greedy(logits: torch.Tensor) -> list[Drawn | DrawError]:
-    (numbers,) = _to_host([torch.stack(logits.max(-1), dim=1)])
+    values, tokens = _to_host(samplers.largest_logits(logits))
     return [
-        (int(token), None) if isfinite(largest) else DrawError(NOTHING)
-        for largest, token in numbers
+        (int(token), None) if isfinite(value) else DrawError(NOTHING)
+        for (value,), (token,) in zip(values, tokens, strict=True)
     ]
 
 
@@ -187,16 +187,18 @@ def _sample(
         for place, row in enumerate(rows)
         if (top := row.draws.sampling.logprobs) is not None
     }
-    parts = [torch.cat([choice.token, choice.largest, choice.exact], dim=1)]
+    parts = [choice.token, choice.largest, choice.exact]
     if tops:
         reported, tokens = rows_of(logits, [*tops]), rows_of(choice.token, [*tops])
         parts += samplers.logprobs(reported, tokens, _alternatives(logits, tops.values()))
-    sampled, *numbers = _to_host(parts)
-    reports = _reports([sampled[place][0] for place in tops], tops.values(), numbers)
+    tokens, largest, exact, *numbers = _to_host(parts)
+    reports = _reports([tokens[place][0] for place in tops], tops.values(), numbers)
     logprobs = dict(zip(tops, reports, strict=True))
     return [
-        _SampledToken(int(token), isfinite(largest), exact > 0, logprobs.get(place))
-        for place, (token, largest, exact) in enumerate(sampled)
+        _SampledToken(int(token), isfinite(value), is_exact > 0, logprobs.get(place))
+        for place, ((token,), (value,), (is_exact,)) in enumerate(
+            zip(tokens, largest, exact, strict=True)
+        )
     ]
 
 
@@ -242,13 +244,13 @@ def _sample_groups(
 
 
 def _to_host(parts: Sequence[torch.Tensor]) -> list[list[list[float]]]:
-    """Returns the values of matrices as float32, copied from the device together.
+    """Returns the values of matrices. They are copied from a GPU together, as float32.
 
     Token ids are exact, because no vocabulary has 2**24 tokens.
     """
-    if len(parts) == 1:
-        only: Any = parts[0]
-        return [only.tolist()]
+    if parts[0].device.type == "cpu":
+        separate: Any = parts
+        return [part.tolist() for part in separate]
     together: Any = torch.cat([part.flatten() for part in parts])
     values = iter(together.tolist())
     return [[list(islice(values, part.shape[1])) for _ in range(part.shape[0])] for part in parts]

@@ -125,16 +125,17 @@ def exclude(logits: torch.Tensor, masks: dict[int, Array]) -> None:
     if not masks:
         return
     count, vocabulary = logits.shape
-    banned = np.full((len(masks), -(-vocabulary // 8)), 0xFF, np.uint8)
-    for place, mask in enumerate(masks.values()):
-        size = min(len(mask), banned.shape[1])
-        np.invert(mask[:size], out=banned[place, :size])
-    excluded = _unpacked(uploaded(banned, logits.device))[:, :vocabulary]
+    allowed = np.zeros((len(masks), -(-vocabulary // 8)), np.uint8)
+    for bits, mask in zip(allowed, masks.values(), strict=True):
+        size = min(len(mask), len(bits))
+        bits[:size] = mask[:size]
+    # On a CPU, a minimum takes a tenth of the time of `masked_fill`.
+    limits = _limits(uploaded(allowed, logits.device))[:, :vocabulary]
     if len(masks) == count:
-        logits.masked_fill_(excluded, -torch.inf)
+        torch.minimum(logits, limits, out=logits)
         return
     rows = uploaded(np.fromiter(masks, np.int64), logits.device)
-    logits.index_copy_(0, rows, logits.index_select(0, rows).masked_fill_(excluded, -torch.inf))
+    logits.index_copy_(0, rows, torch.minimum(logits.index_select(0, rows), limits))
 
 
 def packed(tokens: Sequence[int], vocabulary: int) -> Array:
@@ -159,20 +160,17 @@ def _joined(parts: Sequence[Array], device: torch.device) -> torch.Tensor:
     return uploaded(np.concatenate(parts), device)
 
 
-def _unpacked(bits: torch.Tensor) -> torch.Tensor:
-    """Returns one boolean per bit of bytes (rows, size), the lowest bit first."""
-    return (
-        _table(bits.device)
-        .index_select(0, bits.flatten().int())
-        .view(torch.bool)
-        .view(len(bits), -1)
-    )
+def _limits(bits: torch.Tensor) -> torch.Tensor:
+    """Returns a float32 per bit of bytes (rows, size), the lowest bit first: inf for 1, and -inf
+    for 0.
+    """
+    return _table(bits.device).index_select(0, bits.flatten().int()).view(len(bits), -1)
 
 
 @cache
 def _table(device: torch.device) -> torch.Tensor:
-    """Returns a table that maps each byte to its eight bits as booleans, stored as one int64. A
-    lookup is much faster than shifting all bits.
+    """Returns the eight numbers of each byte, because a lookup is much faster than shifts of all
+    bits.
     """
-    every = np.arange(256, dtype=np.uint8)[:, None]
-    return uploaded(np.unpackbits(every, axis=1, bitorder="little").view(np.int64)[:, 0], device)
+    every = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    return uploaded(np.where(every, np.inf, -np.inf).astype(np.float32), device)

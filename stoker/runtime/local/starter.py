@@ -206,6 +206,7 @@ class ReplicaStarter:
                 engine=plan.started.engine,
                 device=plan.device,
                 visible_devices=plan.visible_devices,
+                device_bytes=self._device_bytes(replica_id),
                 dtype=spec.dtype,
                 threads=self._threads,
                 batch_budgets=self._findings.budgets(spec.source, budget_key),
@@ -298,6 +299,16 @@ class ReplicaStarter:
         # A replica only uses devices that it has claimed. The first device that it sees is `cuda`.
         device = spec.device.partition(":")[0] if claimed else "cpu"
         return device, visible(claimed)
+
+    def _device_bytes(self, replica_id: str) -> int | None:
+        """Returns the bytes of each device that a replica has claimed, without CUDA's context. None
+        if it has claimed no device.
+        """
+        sizes = [
+            size - self._device_sizing.context_bytes(device.kind)
+            for device, size in self._memory.devices_of(replica_id)
+        ]
+        return min(sizes, default=None)
 
     async def _weigh(self, spec: DeploymentSpec, folder: Path, replica_id: str) -> None:
         """Corrects the first claim of a model on GPUs by the size of its weights."""

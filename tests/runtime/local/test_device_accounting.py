@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from stoker.base.config import MIB
 from stoker.base.errors import CapacityError
+from stoker.models.llm.engines.memory import claimed_cache_bytes
+from stoker.models.llm.engines.paged import sizes, varlen
+from stoker.models.llm.engines.paged.attention import AttentionLayer
+from stoker.models.llm.engines.paged.memory import block_bytes
 from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, HEADROOM
 from stoker.runtime.local.memory.devices import Device
 from stoker.runtime.local.memory.replica_table import Resident
@@ -217,6 +222,27 @@ class TestFirstClaim:
         wire.receive(Loaded(1.0, convertible=False, device="cpu"))
         await settle()
         assert "cannot fit" in resident.replica.device_problem
+
+
+async def test_caches_stay_within_their_claims(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two replicas start at the same time, so each sees the whole card as free."""
+    write_weights(card.world.model, "BF16", 500_000_000)
+    weights = 1_000_000_000
+    layers = [AttentionLayer(32, 8, 128, 128, None, torch.bfloat16)] * 32
+    monkeypatch.setattr(varlen, "supported", lambda *_: False)
+    monkeypatch.setattr(sizes, "free_bytes", lambda _: 40 * GIB - DRIVER_BYTES)
+    for number in range(2):
+        language = replace(spec(number), pipeline="text-generation", engine="torch")
+        await card.world.launch(replace(language, memory_bytes=2 * GIB))
+        replica = card.world.told[-1]
+        ((_, claim),) = card.world.runtime._memory.devices_of(replica.id)
+        assert replica.device_bytes == claim - CONTEXT_BYTES
+        most_bytes = claimed_cache_bytes(weights, replica.device_bytes)
+        # A sequence of maximum length would need 16 GiB.
+        plan = sizes.planned(layers, 1 << 17, 20 * GIB, torch.device("cuda"), most_bytes)
+        cache = plan.blocks * block_bytes(layers, plan.block_tokens)
+        assert 1.9 * GIB < cache <= claim - weights - CONTEXT_BYTES
+        assert plan.max_length == plan.blocks * plan.block_tokens
 
 
 async def test_a_replica_on_the_cpu_releases_its_claim(card: Card) -> None:

@@ -1,5 +1,5 @@
-"""Positions of a language model's tokens: their maximum number, and embeddings that depend on a
-sequence's length.
+"""Positions of a language model's tokens: their maximum number, their axes, and embeddings that
+depend on a sequence's length.
 
 LongRoPE (in Phi-3's long models and related ones) has two sets of factors that rotate keys.
 Sequences of up to `original_max_position_embeddings` tokens use one, longer ones the other.
@@ -12,7 +12,7 @@ Dynamic NTK scaling changes the factors with every token beyond `max_position_em
 passes would agree. Sequences therefore end at that length, before the scaling begins.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -53,6 +53,44 @@ def long_borders(config: Any) -> list[int]:
 def _border(parameters: Any) -> int | None:
     long = isinstance(parameters, dict) and ("rope_type", "longrope") in parameters.items()
     return cast("dict[str, int]", parameters)["original_max_position_embeddings"] if long else None
+
+
+class PositionAxes:
+    """Positions as `generate` of a model assigns them: on one axis or, in some vision models, on
+    several.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        first = self.of_prompt(torch.zeros(1, 1, dtype=torch.long), {})
+        self._count = int(first.shape[0]) if first.dim() > 2 else 0
+        """0: positions have no dimension for axes."""
+
+    def of_prompt(self, ids: torch.Tensor, features: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Returns the positions of a prompt's tokens: ([axes,] rows, tokens)."""
+        return self._model._prepare_position_ids_for_generation(ids, {"input_ids": ids, **features})
+
+    def shift(self, positions: torch.Tensor) -> int:
+        """Returns the difference between positions and numbers of tokens after a prompt. An image
+        may use fewer positions than it has tokens.
+
+        Args:
+            positions: those of the prompt's tokens.
+        """
+        # With several axes, the first one counts the tokens.
+        placed = positions[1:] if self._count else positions
+        return int(placed.max()) + 1 - positions.shape[-1]
+
+    def of_text(self, places: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Returns the positions of text: ([axes,] rows, tokens).
+
+        Args:
+            places: number of tokens before each token, shape (rows, tokens).
+            positions: `places` with the shift of each sequence.
+        """
+        if not self._count:
+            return positions
+        return torch.stack([places, *[positions] * (self._count - 1)])
 
 
 class Positions:

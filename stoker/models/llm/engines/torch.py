@@ -28,7 +28,7 @@ from stoker.models.llm.engines.caches import (
     merged,
     shareable,
 )
-from stoker.models.llm.engines.positions import Positions, longest
+from stoker.models.llm.engines.positions import PositionAxes, Positions, longest
 from stoker.models.llm.interface import Features
 from stoker.wire.protocol import Sharing
 
@@ -138,7 +138,7 @@ class TorchRunner:
         """
         self._caches = Caches(model)
         self.rotary = Positions(model)
-        self._axes = self._positions_of(torch.zeros(1, 1, dtype=torch.long), {}).shape[:-2]
+        self._axes = PositionAxes(model)
 
     def restrict(self, sharing: Sharing) -> None:
         """Restricts the computation of sequences to this mode."""
@@ -337,26 +337,16 @@ class TorchRunner:
             for name, value in (own.media or {}).items()
             if name in self._accepted
         }
-        positions = self._positions_of(ids, features)
+        positions = self._axes.of_prompt(ids, features)
         logits = self._run(ids, positions, own, features)
-        # With several axes, the first one counts the tokens.
-        placed = positions[1:] if self._axes else positions
-        own.shift = int(placed.max()) + 1 - ids.shape[1]
+        own.shift = self._axes.shift(positions)
         own.media = None
         return logits
 
-    def _positions_of(self, ids: torch.Tensor, features: Mapping[str, torch.Tensor]) -> Any:
-        """Returns the positions that `generate` assigns to a prompt's tokens: ([axes,] rows,
-        tokens).
-        """
-        return self.model._prepare_position_ids_for_generation(ids, {"input_ids": ids, **features})
-
     def _positions(self, lengths: torch.Tensor, shifts: Sequence[int]) -> torch.Tensor:
         """Returns the positions of tokens with `lengths` tokens before them."""
-        moved = lengths + torch.tensor(shifts, device=lengths.device)[:, None]
-        if not self._axes:
-            return moved
-        return torch.stack([lengths, *[moved] * (self._axes[0] - 1)])
+        shifted = lengths + torch.tensor(shifts, device=lengths.device)[:, None]
+        return self._axes.of_text(lengths, shifted)
 
     def _run(
         self,

@@ -4,7 +4,7 @@ from stoker.base.config import MIB, Settings
 from stoker.models.engines import environments
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.engines.record import AUTO
-from stoker.models.llm.engines.memory import device_cache_bytes
+from stoker.models.llm.engines.memory import device_cache_bytes, work_bytes
 from stoker.models.tasks.registry import GENERATING
 from stoker.runtime.graphics import graphics_of
 from stoker.runtime.local.memory.device_weights import WeightSizes
@@ -22,8 +22,6 @@ count them. Measured on an H100 with driver 580: 710 to 730 MiB.
 """
 _LEAST_CONTEXT, _MOST_CONTEXT = 64 * MIB, 1536 * MIB
 """Limits of a plausible measurement of the context. Other values are ignored."""
-WORK_BYTES, WORK_SHARE = 128 * MIB, 0.05
-"""Estimated memory of passes: a constant, and a share of the weights."""
 SLEEPERS_SHARE = 0.05
 """Part of an engine's share of a GPU that it leaves for sleeping replicas if it may sleep, too. On
 80 GB these are 3.6 GB, enough for three contexts.
@@ -166,7 +164,7 @@ class DeviceSizing:
 
     def _with_work(self, weights: int) -> int:
         """Returns the need of a process with weights, before any measurement."""
-        return weights + WORK_BYTES + int(weights * WORK_SHARE) + self.context_bytes()
+        return weights + work_bytes(weights) + self.context_bytes()
 
     def _cache(self, spec: DeploymentSpec) -> int:
         """Returns the bytes that a language model allocates for keys and values."""

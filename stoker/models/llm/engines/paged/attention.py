@@ -14,9 +14,12 @@ from typing import Any, Protocol
 import torch
 from transformers import AttentionInterface
 
+from stoker.models.llm.engines.paged import methods
+from stoker.models.llm.engines.positions import PositionAxes, longest
+
 NAME = "stoker_paged"
 """Name of the attention function within transformers."""
-_UNSUPPORTED = ("softcap", "s_aux", "position_bias", "head_mask")
+_UNSUPPORTED = ("position_bias", "head_mask")
 """Options of attention functions that no packed pass can compute."""
 
 
@@ -35,6 +38,15 @@ class AttentionInputs:
     scale: float | None
     window: int | None
     """Number of latest tokens that a token attends to, including itself. None: all."""
+    cap: float | None = None
+    """Limit of the scores. None: none."""
+    sinks: torch.Tensor | None = None
+    """Score of each head's sink, shape (heads,). None: no head has one."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True if torch's scaled dot product computes it."""
+        return self.cap is None and self.sinks is None
 
 
 class AttentionPass(Protocol):
@@ -45,6 +57,28 @@ class AttentionPass(Protocol):
         size).
         """
         ...
+
+
+def implement(model: Any, name: str) -> str:
+    """Sets the attention implementation of a model's language part. Returns the former one.
+
+    Vision towers keep theirs.
+    """
+    config = model.config
+    text = config.get_text_config(decoder=True)
+    former = text._attn_implementation
+    if older := methods.layers(model):
+        # Without masks, which transformers makes for its own implementations.
+        text._attn_implementation_internal = name
+        for module in older:
+            if name == NAME:
+                methods.replace(module, _attended)
+            else:
+                methods.restore(module)
+        return former
+    parts = [part for part in config.sub_configs if getattr(config, part) is text]
+    model.set_attn_implementation({parts[0]: name} if parts else name)
+    return former
 
 
 class _Current(threading.local):
@@ -83,16 +117,26 @@ def _attention(  # noqa: PLR0917 — transformers passes them by position
         or any(options.get(name) is not None for name in _UNSUPPORTED)
     ):
         raise UnfitAttentionError("the model's attention has options that no packed pass supports")
+    limits = {"cap": options.get("softcap"), "sinks": options.get("s_aux")}
+    window = options.get("sliding_window")
+    return _attended(module.layer_idx, query, key, value, scaling, window, **limits), None
+
+
+def _attended(  # noqa: PLR0917 — see `methods.Attend`
+    layer: int,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scale: float | None,
+    window: int | None,
+    **limits: Any,
+) -> torch.Tensor:
+    """Returns the output (1, tokens, heads, size) for tensors of shape (1, heads, tokens, size)."""
     if _current.attention_pass is None:
         raise RuntimeError("the attention of packed passes was called outside a packed pass")
-    new = AttentionInputs(
-        query=query[0].transpose(0, 1),
-        key=key[0].transpose(0, 1),
-        value=value[0].transpose(0, 1),
-        scale=scaling,
-        window=options.get("sliding_window"),
-    )
-    return _current.attention_pass.attend(module.layer_idx, new)[None], None
+    query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
+    new = AttentionInputs(query, key, value, scale, window, **limits)
+    return _current.attention_pass.attend(layer, new)[None]
 
 
 AttentionInterface.register(NAME, _attention)
@@ -108,10 +152,16 @@ class AttentionLayer:
     value_size: int
     window: int | None
     dtype: torch.dtype
+    cap: float | None = None
+    has_sinks: bool = False
+    source: int | None = None
+    """Earlier layer whose keys and values it uses. None: it has its own."""
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token's keys and values."""
+        """Bytes of one token's keys and values, unless an earlier layer has them."""
+        if self.source is not None:
+            return 0
         return self.key_heads * (self.key_size + self.value_size) * self.dtype.itemsize
 
 
@@ -120,17 +170,40 @@ class _Recording:
 
     def __init__(self) -> None:
         self.layers: list[tuple[int, AttentionLayer]] = []
+        self._inputs: list[tuple[int, AttentionInputs]] = []
+        """Layers and their tensors, which are not freed, so that no two have the same address."""
 
     def attend(self, layer: int, new: AttentionInputs) -> torch.Tensor:
         tokens, heads, key_size = new.query.shape
         _, key_heads, value_size = new.value.shape
-        shape = AttentionLayer(heads, key_heads, key_size, value_size, new.window, new.key.dtype)
+        shape = AttentionLayer(
+            heads,
+            key_heads,
+            key_size,
+            value_size,
+            new.window,
+            new.key.dtype,
+            new.cap,
+            new.sinks is not None,
+            self._source(new),
+        )
+        self._inputs.append((layer, new))
         self.layers.append((layer, shape))
         return new.query.new_zeros(tokens, heads, value_size)
 
+    def _source(self, new: AttentionInputs) -> int | None:
+        """Returns the layer with the same keys and values. None if they are new."""
+        for layer, known in self._inputs:
+            if all(
+                ours.data_ptr() == theirs.data_ptr()
+                for ours, theirs in ((known.key, new.key), (known.value, new.value))
+            ):
+                return layer
+        return None
+
 
 @torch.inference_mode()
-def observe(model: Any) -> list[AttentionLayer]:
+def observe(model: Any, axes: PositionAxes) -> list[AttentionLayer]:
     """Returns the attention layers of a model that uses the function registered here.
 
     Raises `UnfitAttentionError` if not every layer calls it exactly once, or if a window that the
@@ -139,15 +212,22 @@ def observe(model: Any) -> list[AttentionLayer]:
     recording = _Recording()
     ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
     with computing(recording):
-        model(input_ids=ids, position_ids=torch.zeros_like(ids), use_cache=False)
+        model(input_ids=ids, position_ids=axes.of_text(ids, ids), use_cache=False)
     text = model.config.get_text_config(decoder=True)
     count = text.num_hidden_layers
     if sorted(layer for layer, _ in recording.layers) != list(range(count)):
         raise UnfitAttentionError("not every layer of the model has its own attention")
     layers = [shape for _, shape in sorted(recording.layers, key=lambda pair: pair[0])]
-    if [layer.window for layer in layers] != _stated_windows(text, count):
+    windows = [_effective(layer.window, text) for layer in layers]
+    # Older models have no masks. Their windows were read from their layers.
+    if not methods.layers(model) and windows != _stated_windows(text, count):
         raise UnfitAttentionError("the model's windows are not arguments of its attention")
     return layers
+
+
+def _effective(window: int | None, config: Any) -> int | None:
+    """Returns the window. None if it is at least as wide as any sequence."""
+    return None if window is None or window >= longest(config) else window
 
 
 def _stated_windows(config: Any, count: int) -> list[int | None]:
@@ -155,7 +235,7 @@ def _stated_windows(config: Any, count: int) -> list[int | None]:
 
     A model may apply a window by its mask alone. Short prompts would not reveal that.
     """
-    window = getattr(config, "sliding_window", None)
+    window = _effective(getattr(config, "sliding_window", None), config)
     kinds = getattr(config, "layer_types", None)
     if kinds is None:
         return [window] * count

@@ -124,9 +124,12 @@ class StepRow:
     """New token of one sequence."""
 
     token: int
-    position: int
+    place: int
+    """Number of the sequence's tokens before it."""
     slot: int
     blocks: Sequence[int]
+    shift: int = 0
+    """Its position is `place` and this shift."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +283,7 @@ def _fill(
         entry[: len(row.blocks)] = row.blocks
     empty = captured.buffer.rows - len(rows)
     host.ids.numpy()[:] = [row.token for row in rows] + [0] * empty
-    host.positions.numpy()[:] = [row.position for row in rows] + [0] * empty
+    host.positions.numpy()[:] = [row.place + row.shift for row in rows] + [0] * empty
     host.slots.numpy()[:] = [row.slot for row in rows] + [spare_block * block_tokens] * empty
-    host.lengths.numpy()[:] = [row.position + 1 for row in rows] + [1] * empty
+    host.lengths.numpy()[:] = [row.place + 1 for row in rows] + [1] * empty
     captured.buffer.packed.copy_(captured.staging, non_blocking=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from stoker.models.llm.engines.paged import explicit
 from stoker.models.llm.engines.paged.attention import AttentionInputs
 from stoker.models.llm.engines.paged.layout import ChunkSpan, Layout
 from stoker.models.llm.engines.paged.memory import BlockMemory
@@ -101,18 +102,21 @@ class GatheredPass:
         sequences, queries = group.rows.shape
         key_heads = keys.shape[1]
         repeats = heads // key_heads
-        # Heads that share keys become further queries, so that no key is copied.
         query = new.query if group.covers(tokens) else new.query[group.rows.flatten()]
         query = query.view(sequences, queries, key_heads, repeats, -1).permute(0, 2, 3, 1, 4)
-        output = scaled_dot_product_attention(
-            query.reshape(sequences, key_heads, repeats * queries, -1),
-            keys,
-            values,
-            attn_mask=group.mask(new.window, query.dtype, repeats),
-            scale=new.scale,
-        )
-        output = output.view(sequences, key_heads, repeats, queries, -1).permute(0, 3, 1, 2, 4)
-        return output.reshape(sequences * queries, heads, -1)
+        if new.is_plain:
+            # Heads that share keys become further queries, so that no key is copied.
+            output = scaled_dot_product_attention(
+                query.reshape(sequences, key_heads, repeats * queries, -1),
+                keys,
+                values,
+                attn_mask=group.mask(new.window, query.dtype, repeats),
+                scale=new.scale,
+            ).view(sequences, key_heads, repeats, queries, -1)
+        else:
+            mask = group.mask(new.window, query.dtype, 1)
+            output = explicit.attention(query, keys, values, mask, new)
+        return output.permute(0, 3, 1, 2, 4).reshape(sequences * queries, heads, -1)
 
 
 def _fresh(span: ChunkSpan, new: AttentionInputs) -> torch.Tensor:
@@ -121,11 +125,12 @@ def _fresh(span: ChunkSpan, new: AttentionInputs) -> torch.Tensor:
         part[span.row : span.row + span.count].transpose(0, 1)[None]
         for part in (new.query, new.key, new.value)
     )
-    mask = None
-    if new.window is not None and span.count > new.window:
-        places = torch.arange(span.count, device=query.device)
-        distance = places[:, None] - places
-        mask = (distance >= 0) & (distance < new.window)
+    is_narrow = new.window is not None and span.count > new.window
+    mask = None if new.is_plain and not is_narrow else _causal(span.count, new.window, query.device)
+    if not new.is_plain:
+        query = query.view(1, key.shape[1], -1, *query.shape[2:])
+        output = explicit.attention(query, key, value, mask, new).flatten(1, 2)
+        return output[0].transpose(0, 1)
     output = scaled_dot_product_attention(
         query,
         key,
@@ -136,6 +141,16 @@ def _fresh(span: ChunkSpan, new: AttentionInputs) -> torch.Tensor:
         enable_gqa=query.shape[1] != key.shape[1],
     )
     return output[0].transpose(0, 1)
+
+
+def _causal(count: int, window: int | None, device: torch.device) -> torch.Tensor:
+    """Returns a mask that is True for tokens that are attended to: (1, 1, count, count)."""
+    places = torch.arange(count, device=device)
+    distance = places[:, None] - places
+    seen = distance >= 0
+    if window is not None:
+        seen &= distance < window
+    return seen[None, None]
 
 
 class GatheredAttention:

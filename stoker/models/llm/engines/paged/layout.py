@@ -37,8 +37,11 @@ class Layout:
     """Row of tokens from several sequences, on the model's device."""
 
     ids: torch.Tensor
-    """Shape (1, tokens), like `positions`."""
+    """Shape (1, tokens), like `places` and `positions`."""
+    places: torch.Tensor
+    """Number of the sequence's tokens before each token."""
     positions: torch.Tensor
+    """`places` with the shift of each sequence. See `PositionAxes.shift`."""
     slots: torch.Tensor
     """Slot in the memory for the keys and values of each token, shape (tokens,)."""
     table: torch.Tensor
@@ -72,6 +75,8 @@ class BlockAttention(Protocol):
 def arranged(
     chunks: "Sequence[Chunk]",
     tables: Sequence[Sequence[int]],
+    shifts: Sequence[int],
+    *,
     block_tokens: int,
     spare_block: int,
     device: torch.device,
@@ -80,6 +85,7 @@ def arranged(
 
     Args:
         tables: blocks of each chunk's sequence.
+        shifts: shift of the positions of each chunk's sequence.
     """
     ids: list[int] = []
     spans: list[ChunkSpan] = []
@@ -88,20 +94,25 @@ def arranged(
         spans.append(ChunkSpan(len(ids), chunk.start, len(chunk.tokens)))
         ids.extend(chunk.tokens)
         wanted.extend(range(len(ids) - chunk.rows, len(ids)))
-    positions = np.concatenate([np.arange(span.start, span.end) for span in spans])
+    places = np.concatenate([np.arange(span.start, span.end) for span in spans])
     table = padded(tables, [-(-span.end // block_tokens) for span in spans], spare_block)
-    sequence = np.repeat(np.arange(len(spans)), [span.count for span in spans])
-    slots = table[sequence, positions // block_tokens] * block_tokens + positions % block_tokens
-    packed = np.concatenate([np.asarray(ids, dtype=np.int64), positions, slots, wanted, table.flat])
-    # One copy to the device instead of five.
-    row = _tensor(packed.astype(np.int64)).to(device, non_blocking=True)
-    count = len(ids)
+    counts = [span.count for span in spans]
+    sequence = np.repeat(np.arange(len(spans)), counts)
+    slots = table[sequence, places // block_tokens] * block_tokens + places % block_tokens
+    positions = places + np.repeat(shifts, counts)
+    rows = (np.asarray(ids, dtype=np.int64), places, positions, slots)
+    # One copy to the device instead of six.
+    packed = np.concatenate([*rows, wanted, table.flat]).astype(np.int64)
+    row = _tensor(packed).to(device, non_blocking=True)
+    each = row[: 4 * len(ids)].view(4, 1, -1)
+    more = row[4 * len(ids) :]
     return Layout(
-        ids=row[None, :count],
-        positions=row[None, count : 2 * count],
-        slots=row[2 * count : 3 * count],
-        wanted=row[3 * count : 3 * count + len(wanted)],
-        table=row[3 * count + len(wanted) :].view(table.shape).int(),
+        ids=each[0],
+        places=each[1],
+        positions=each[2],
+        slots=each[3, 0],
+        wanted=more[: len(wanted)],
+        table=more[len(wanted) :].view(table.shape).int(),
         spans=spans,
     )
 

@@ -23,15 +23,20 @@ class BlockMemory:
         self.spare_slot = blocks * block_tokens
         self.zero_slot = self.spare_slot + 1
         shape = (blocks + 1, block_tokens)
-        self.keys = [
-            _zeros((*shape, layer.key_heads, layer.key_size), layer.dtype, device)
-            for layer in layers
-        ]
+        self.keys: list[torch.Tensor] = []
         """Maps a layer to its keys: (blocks, tokens of a block, heads, size)."""
-        self.values = [
-            _zeros((*shape, layer.key_heads, layer.value_size), layer.dtype, device)
-            for layer in layers
-        ]
+        self.values: list[torch.Tensor] = []
+        for layer in layers:
+            if layer.source is None:
+                sizes = (layer.key_size, layer.value_size)
+                key, value = (
+                    _zeros((*shape, layer.key_heads, size), layer.dtype, device) for size in sizes
+                )
+            else:
+                key, value = self.keys[layer.source], self.values[layer.source]
+            self.keys.append(key)
+            self.values.append(value)
+        self._has_own = [layer.source is None for layer in layers]
         self._flat_keys = [part.flatten(0, 1) for part in self.keys]
         self._flat_values = [part.flatten(0, 1) for part in self.values]
 
@@ -39,6 +44,8 @@ class BlockMemory:
         self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> None:
         """Stores the keys and values of tokens, each of shape (tokens, heads, size), at `slots`."""
+        if not self._has_own[layer]:
+            return
         self._flat_keys[layer].index_copy_(0, slots, key)
         self._flat_values[layer].index_copy_(0, slots, value)
 

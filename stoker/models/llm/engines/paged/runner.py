@@ -6,7 +6,7 @@ Models whose attention cannot be computed like that run on `TorchRunner`.
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,11 @@ from stoker.models.llm.blocks import BlockCache
 from stoker.models.llm.engines.paged import attention, norms, sizes
 from stoker.models.llm.engines.paged.captured import CapturedSteps, Capturing, StepBuffer, StepRow
 from stoker.models.llm.engines.paged.gathered import GatheredAttention
+from stoker.models.llm.engines.paged.images import ImagePrompts
 from stoker.models.llm.engines.paged.layout import BlockAttention, arranged
 from stoker.models.llm.engines.paged.memory import BlockMemory
-from stoker.models.llm.engines.paged.varlen import VarlenAttention
-from stoker.models.llm.engines.positions import Positions, longest
+from stoker.models.llm.engines.paged.varlen import MixedAttention, VarlenAttention
+from stoker.models.llm.engines.positions import PositionAxes, Positions, longest
 from stoker.models.llm.interface import Features
 from stoker.wire.protocol import Sharing
 
@@ -43,6 +44,7 @@ class PagedRunner:
         *,
         threads: int,
         cache_bytes: int,
+        most_cache_bytes: int | None = None,
         adapters: Adapters | None = None,
         positions: Positions | None = None,
         capturing: Capturing | None = None,
@@ -51,6 +53,7 @@ class PagedRunner:
         Args:
             model: transformers model with a language modelling head.
             cache_bytes: maximum bytes of the cache. One sequence of maximum length always has room.
+            most_cache_bytes: see `sizes.planned`.
             positions: positions of the model, if it was run before.
             capturing: captures steps of one token per sequence. None: no step is captured.
 
@@ -74,28 +77,29 @@ class PagedRunner:
         """Maps a sequence to its number of tokens when it was admitted."""
         self._fused: list[Any] = []
         """Norms that were replaced."""
-        self._previous = model.config._attn_implementation
-        model.set_attn_implementation(attention.NAME)
+        self._axes = PositionAxes(model)
+        self._previous = attention.implement(model, attention.NAME)
         try:
-            self._layers = attention.observe(model)
-            plan = sizes.planned(self._layers, longest(text), cache_bytes, model.device)
+            self._layers = attention.observe(model, self._axes)
+            plan = sizes.planned(
+                self._layers, longest(text), cache_bytes, model.device, most_cache_bytes
+            )
             self.max_length = plan.max_length
             self._memory = BlockMemory(self._layers, plan.blocks, plan.block_tokens, model.device)
         except BaseException:
             self.restore()
             raise
         self._cache = BlockCache(plan.blocks, plan.block_tokens)
+        self._images = ImagePrompts(model, self._axes, self._memory, self._previous)
         self.step_tokens = sizes.step_tokens(model)
-        self._attention: BlockAttention = (
-            VarlenAttention(self._memory) if plan.in_kernel else GatheredAttention(self._memory)
-        )
+        self._attention = self._kernel(plan.in_kernel)
         self._captured = self._captures(capturing) if capturing else None
         if model.device.type == "cuda" and model.dtype != torch.float32:
             self._fused += norms.fuse(model)
 
     def restore(self) -> None:
         """Gives the model its former attention back. The runner is not usable afterwards."""
-        self.model.set_attn_implementation(self._previous)
+        attention.implement(self.model, self._previous)
         norms.unfuse(self._fused)
 
     def enter_thread(self) -> None:
@@ -111,14 +115,15 @@ class PagedRunner:
         fresh: bool = False,
         adapter: LoadedAdapter | None = None,
     ) -> int | None:
-        if media is not None:
-            raise ValueError("a packed pass accepts no images")
         kind = self._positions.kind(len(tokens))
         # The same tokens have other keys and values with an adapter or with other positions.
         shared = f"{kind} {adapter.name if adapter else ''}"
-        computed = self._cache.admit(identifier, tokens, fresh=fresh, kind=shared)
+        is_alone = fresh or media is not None
+        computed = self._cache.admit(identifier, tokens, fresh=is_alone, kind=shared)
         if computed is not None:
             self._kinds[identifier], self._whole[identifier] = kind, len(tokens)
+            if media is not None:
+                self._images.add(identifier, media)
             if adapter:
                 self._adapted[identifier] = adapter
         return computed
@@ -131,10 +136,11 @@ class PagedRunner:
 
     def retract(self, identifier: int, length: int) -> None:
         # Later tokens lie in blocks that no other sequence shares, and are overwritten.
-        self._cache.computed(identifier, length)
+        self._record(identifier, length)
 
     def release(self, identifier: int) -> None:
         self._cache.release(identifier)
+        self._images.remove(identifier)
         for known in (self._kinds, self._whole, self._adapted):
             known.pop(identifier, None)
 
@@ -152,8 +158,14 @@ class PagedRunner:
             parts = [[chunk for chunk in chunks if self._kinds[chunk.id] == kind] for kind in kinds]
             rows = self._packed(parts[0]) if len(parts) == 1 else self._apart(chunks, parts)
         for chunk in chunks:
-            self._cache.computed(chunk.id, chunk.certain)
+            self._record(chunk.id, chunk.certain)
         return rows
+
+    def _record(self, identifier: int, length: int) -> None:
+        """Lets other sequences share the first `length` tokens."""
+        # The tokens of a prompt with images do not identify it.
+        if identifier not in self._images:
+            self._cache.computed(identifier, length)
 
     def rest(self) -> bool:
         """Captures a step. Returns True if more remain."""
@@ -168,19 +180,22 @@ class PagedRunner:
         return torch.cat([rows[chunk.id] for chunk in chunks])
 
     def _packed(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
-        """Computes chunks of one kind of positions in one pass."""
+        """Computes chunks of one kind of positions in one pass. A chunk with images is alone."""
         layout = arranged(
             chunks,
             [self._cache.table(chunk.id) for chunk in chunks],
-            self._memory.block_tokens,
-            self._memory.spare_block,
-            self.model.device,
+            [self._images.shift(chunk.id) for chunk in chunks],
+            block_tokens=self._memory.block_tokens,
+            spare_block=self._memory.spare_block,
+            device=self.model.device,
         )
         length = max(self._whole[chunk.id] for chunk in chunks)
         with self._added(chunks), self._positions.of(length):
-            return self._logits(
-                layout.ids, layout.positions, layout.wanted, self._attention.packed(layout)
-            )
+            if self._images.waits(chunks[0].id):
+                return self._images.compute(chunks[0].id, layout)
+            positions = self._axes.of_text(layout.places, layout.positions)
+            attending = self._attention.packed(layout)
+            return self._logits(layout.ids, positions, layout.wanted, attending)
 
     def _logits(
         self,
@@ -205,10 +220,19 @@ class PagedRunner:
         if self.adapters is None:
             return nullcontext()
         adapted = [self._adapted.get(chunk.id) for chunk in chunks]
+        if self._images.waits(chunks[0].id):
+            return self.adapters.rows(self.model, adapted)
         pairs = list(zip(adapted, chunks, strict=True))
         tokens = [adapter for adapter, chunk in pairs for _ in chunk.tokens]
         wanted = [adapter for adapter, chunk in pairs for _ in range(chunk.rows)]
         return self.adapters.rows(self.model, tokens, wanted)
+
+    def _kernel(self, fitting: Collection[int]) -> BlockAttention:
+        if len(fitting) == len(self._layers):
+            return VarlenAttention(self._memory)
+        if fitting:
+            return MixedAttention(self._memory, fitting)
+        return GatheredAttention(self._memory)
 
     # --- captured steps ---
 
@@ -239,10 +263,12 @@ class PagedRunner:
             place, behind = divmod(chunk.start, size)
             blocks = self._cache.table(chunk.id)[: place + 1]
             slot = blocks[place] * size + behind
-            rows.append(StepRow(chunk.tokens[0], chunk.start, slot, blocks))
+            shift = self._images.shift(chunk.id)
+            rows.append(StepRow(chunk.tokens[0], chunk.start, slot, blocks, shift))
         return self._captured.logits(rows)
 
     def _step(self, buffer: StepBuffer) -> torch.Tensor:
         attention_pass = self._attention.stepped(buffer.slots.long(), buffer.table, buffer.lengths)
-        ids, positions = buffer.ids.long()[None], buffer.positions.long()[None]
-        return self._logits(ids, positions, None, attention_pass)
+        places = buffer.lengths.long()[None] - 1
+        positions = self._axes.of_text(places, buffer.positions.long()[None])
+        return self._logits(buffer.ids.long()[None], positions, None, attention_pass)

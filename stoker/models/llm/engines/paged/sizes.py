@@ -17,6 +17,10 @@ BLOCK_TOKENS = 32
 """Tokens per block, unless the kernel requires others."""
 RESERVE_BYTES = 1 << 30
 """Bytes of a GPU that stay free for passes and captured steps."""
+SHORT_TOKENS = 1024
+"""Minimum tokens of a cache. A replica with a smaller claim does not start on it, so that the next
+claim is larger.
+"""
 LEAST_STEP_TOKENS, MOST_STEP_TOKENS = 2048, 8192
 """Minimum and maximum of the token limit of a pass on a GPU."""
 STEP_PRODUCTS = 7.5e12
@@ -31,21 +35,34 @@ class Plan:
     block_tokens: int
     max_length: int
     """Maximum tokens of a sequence."""
-    in_kernel: bool
-    """True if the kernel for blocks computes the attention."""
+    in_kernel: frozenset[int] = frozenset()
+    """Layers whose attention the kernel for blocks computes."""
 
 
 def planned(
-    layers: Sequence[AttentionLayer], max_length: int, cache_bytes: int, device: torch.device
+    layers: Sequence[AttentionLayer],
+    max_length: int,
+    cache_bytes: int,
+    device: torch.device,
+    most_bytes: int | None = None,
 ) -> Plan:
     """Returns the size of a model's cache.
 
     Args:
         max_length: maximum tokens of a sequence by the model's configuration.
         cache_bytes: maximum bytes of the cache. One sequence of maximum length has room in any
-            case, unless a graphics device is smaller.
+            case, unless a graphics device or `most_bytes` is smaller.
+        most_bytes: bytes that the cache on a graphics device never exceeds. None: no limit.
+
+    Raises:
+        torch.OutOfMemoryError: `most_bytes` has no room for a short sequence, although the device
+            has.
     """
-    in_kernel = varlen.supported(layers, device) and varlen.agrees(layers, device)
+    in_kernel = frozenset(
+        number for number, layer in enumerate(layers) if varlen.supported(layer, device)
+    )
+    if in_kernel and not varlen.agrees([layers[number] for number in in_kernel], device):
+        in_kernel = frozenset[int]()
     block_tokens = varlen.BLOCK_TOKENS if in_kernel else BLOCK_TOKENS
     size = block_bytes(layers, block_tokens)
     least = -(-max_length // block_tokens)
@@ -53,6 +70,11 @@ def planned(
         return Plan(max(least, cache_bytes // size), block_tokens, max_length, in_kernel)
     free = free_bytes(device)
     most = max(free - RESERVE_BYTES, free // 2) // size
+    if most_bytes is not None:
+        short = min(least, -(-SHORT_TOKENS // block_tokens))
+        if most_bytes // size < short <= most:
+            raise torch.OutOfMemoryError("the replica's claim has no room for keys and values")
+        most = min(most, most_bytes // size)
     blocks = min(max(least, cache_bytes // size), most)
     if blocks < least:
         log.warning("device memory has room for %d tokens of %d", blocks * block_tokens, max_length)

@@ -3,13 +3,19 @@
 import inspect
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
 from torch.nn.attention import varlen
 
-from stoker.models.llm.engines.paged.attention import AttentionInputs, AttentionLayer
+from stoker.models.llm.engines.paged import explicit
+from stoker.models.llm.engines.paged.attention import (
+    AttentionInputs,
+    AttentionLayer,
+    AttentionPass,
+)
 from stoker.models.llm.engines.paged.gathered import GatheredAttention
 from stoker.models.llm.engines.paged.layout import ChunkSpan, Layout
 from stoker.models.llm.engines.paged.memory import BlockMemory
@@ -27,18 +33,16 @@ _OLDEST = (8, 0)
 """Lowest compute capability that has the kernel."""
 
 
-def supported(layers: Sequence[AttentionLayer], device: torch.device) -> bool:
-    """Returns True if the kernel computes these layers."""
+def supported(layer: AttentionLayer, device: torch.device) -> bool:
+    """Returns True if the kernel computes this layer."""
     return (
         device.type == "cuda"
         and torch.cuda.get_device_capability(device) >= _OLDEST
         and "block_table" in inspect.signature(varlen.varlen_attn).parameters
-        and all(
-            layer.dtype in (torch.float16, torch.bfloat16)
-            and layer.key_size == layer.value_size <= _LARGEST_HEAD
-            and layer.key_size % _HEAD_STEP == 0
-            for layer in layers
-        )
+        and layer.dtype in (torch.float16, torch.bfloat16)
+        and layer.cap is None
+        and layer.key_size == layer.value_size <= _LARGEST_HEAD
+        and layer.key_size % _HEAD_STEP == 0
     )
 
 
@@ -88,9 +92,14 @@ class VarlenPass:
             enable_gqa=query.shape[1] != new.key.shape[1],
             seqused_k=self._lengths,
             block_table=self._table,
+            return_aux=None if new.sinks is None else varlen.AuxRequest(lse=True),
         )
-        # Only with an auxiliary request does the function return more than the output.
-        return cast("torch.Tensor", output)
+        if new.sinks is None:
+            return cast("torch.Tensor", output)
+        output, logsumexp = output
+        # torch documents the shape (tokens, heads). Its kernel returns (heads, tokens).
+        share = explicit.share_of_keys(logsumexp.T, new.sinks.float())
+        return output * share[:, :, None].to(output.dtype)
 
     def _window(self, window: int | None) -> tuple[int, int]:
         """Returns how many tokens before and after itself a token attends to. -1 means all."""
@@ -132,6 +141,40 @@ class VarlenAttention:
         )
 
 
+class _MixedPass:
+    """Implements `AttentionPass` with a pass for each layer."""
+
+    def __init__(self, passes: Sequence[AttentionPass]) -> None:
+        self._passes = passes
+
+    def attend(self, layer: int, new: AttentionInputs) -> torch.Tensor:
+        return self._passes[layer].attend(layer, new)
+
+
+class MixedAttention:
+    """Implements `BlockAttention` with the kernel for some layers, and gathers keys for others."""
+
+    def __init__(self, memory: BlockMemory, fitting: Collection[int]) -> None:
+        """
+        Args:
+            fitting: layers that the kernel computes.
+        """
+        self._kernel, self._other = VarlenAttention(memory), GatheredAttention(memory)
+        self._is_fitting = [layer in fitting for layer in range(len(memory.keys))]
+
+    def packed(self, layout: Layout) -> _MixedPass:
+        return self._mixed(self._kernel.packed(layout), self._other.packed(layout))
+
+    def stepped(
+        self, slots: torch.Tensor, table: torch.Tensor, lengths: torch.Tensor
+    ) -> _MixedPass:
+        passes = (part.stepped(slots, table, lengths) for part in (self._kernel, self._other))
+        return self._mixed(*passes)
+
+    def _mixed(self, kernel: AttentionPass, other: AttentionPass) -> _MixedPass:
+        return _MixedPass([kernel if fits else other for fits in self._is_fitting])
+
+
 @torch.inference_mode()
 def agrees(layers: Sequence[AttentionLayer], device: torch.device) -> bool:
     """Returns True if the kernel computes what torch's scaled dot product computes, for sequences
@@ -154,7 +197,7 @@ def agrees(layers: Sequence[AttentionLayer], device: torch.device) -> bool:
 
 def _difference(layer: AttentionLayer, spans: list[ChunkSpan], device: torch.device) -> float:
     """Returns the largest difference between both kernels, as a share of the largest value."""
-    memory = BlockMemory([layer], 2 * len(spans), BLOCK_TOKENS, device)
+    memory = BlockMemory([replace(layer, source=None)], 2 * len(spans), BLOCK_TOKENS, device)
     generator = torch.Generator().manual_seed(0)
 
     def drawn(*shape: int) -> torch.Tensor:
@@ -165,19 +208,21 @@ def _difference(layer: AttentionLayer, spans: list[ChunkSpan], device: torch.dev
         part[memory.spare_block] = 0
     tokens = sum(span.count for span in spans)
     table = torch.arange(2 * len(spans), dtype=torch.int32, device=device).view(-1, 2)
-    slots = [
+    places = [
         2 * number * BLOCK_TOKENS + place
         for number, span in enumerate(spans)
         for place in range(span.start, span.end)
     ]
     row = torch.zeros(1, tokens, dtype=torch.long, device=device)
-    layout = Layout(row, row, torch.tensor(slots, device=device), table, spans, row[0])
+    slots = torch.tensor(places, device=device)
+    layout = Layout(row, row, row, slots, table, spans, row[0])
     new = AttentionInputs(
         drawn(tokens, layer.heads, layer.key_size),
         drawn(tokens, layer.key_heads, layer.key_size),
         drawn(tokens, layer.key_heads, layer.value_size),
         scale=None,
         window=layer.window,
+        sinks=drawn(layer.heads) if layer.has_sinks else None,
     )
     ours, known = (
         kind(memory).packed(layout).attend(0, new).float()
