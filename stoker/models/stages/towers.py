@@ -49,7 +49,7 @@ class TextTowerStages(TextStages):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy reads items only. These change with every request.
-        nothing = {"_known": OrderedDict[str, Any](), "_parameters": None, "_embeddings": {}}
+        nothing: dict[str, Any] = {"_known": OrderedDict(), "_parameters": None, "_embeddings": {}}
         return {**super().__getstate__(), **nothing}
 
     def attach(self, model: Any) -> None:
