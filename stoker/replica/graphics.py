@@ -57,7 +57,7 @@ def open_context() -> str:
     try:
         with torch.inference_mode():
             for dtype in (torch.float32, torch.float16, torch.bfloat16):
-                _use_libraries(torch, dtype)
+                use_libraries(torch, dtype, "cuda")
         torch.cuda.synchronize()
         # torch keeps a workspace for products.
         torch._C._cuda_clearCublasWorkspaces()
@@ -77,12 +77,12 @@ def context_problem() -> str:
     return ""
 
 
-def _use_libraries(torch: Any, dtype: Any) -> None:
-    """Runs the operations of a small encoder layer, so that their kernels are loaded."""
+def use_libraries(torch: Any, dtype: Any, device: str) -> None:
+    """Runs the operations of a small encoder layer, so that a device's kernels are loaded."""
     functional = torch.nn.functional
     width, heads = 64, 2
-    weight = torch.ones(width, width, device="cuda", dtype=dtype)
-    rows = functional.embedding(torch.zeros(2, 16, device="cuda", dtype=torch.long), weight)
+    weight = torch.ones(width, width, device=device, dtype=dtype)
+    rows = functional.embedding(torch.zeros(2, 16, device=device, dtype=torch.long), weight)
     rows = functional.layer_norm(functional.linear(rows, weight, weight[0]), (width,))
     split = rows.view(2, 16, heads, width // heads).transpose(1, 2)
     mixed = functional.scaled_dot_product_attention(split, split, split).transpose(1, 2)

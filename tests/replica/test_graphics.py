@@ -137,3 +137,14 @@ def test_torch_is_not_imported_for_it() -> None:
         cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert ran.stdout.strip() == "None", ran.stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_operations_that_load_libraries_run(dtype: torch.dtype) -> None:
+    graphics.use_libraries(torch, dtype, "cpu")
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="torch is built for GPUs")
+def test_a_build_for_cpus_opens_no_context() -> None:
+    assert graphics.open_context().startswith(f"torch {torch.__version__} is a build for CPUs.")
+    assert graphics.context_problem()
