@@ -151,6 +151,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum bytes for adapters that are kept loaded."""
     openings: list[Opening] = []
     """Exceptions from the walls that the GPU's driver needs. Ignored without a GPU."""
+    lost_recordings: list[str] = []
+    """Names of passes that ended earlier replicas while they were recorded."""
 
 
 # --- gateway → replica ---

@@ -29,11 +29,13 @@ from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
+from stoker.runtime.observed import Reason
 from stoker.runtime.pool.callbacks import ReplicaCallbacks
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.notices import Notice
+from stoker.wire.passes import MOST_LOST
 from stoker.wire.protocol import ChosenPrecision, OwnEnvironment, ReplicaSpec, Sharing
 
 BOTH_BYTES = 512 * MIB
@@ -154,6 +156,7 @@ class ReplicaStarter:
                 adapters=str(adapters or ""),
                 adapter_bytes=self._settings.adapter_cache_mib * MIB,
                 openings=[*openings],
+                lost_recordings=self._findings.lost_recordings(spec.source, sharing_key),
             ),
         )
         return replica
@@ -194,7 +197,15 @@ class ReplicaStarter:
             elif is_chosen:
                 self._engines.could_not_load(spec)
 
-        return ReplicaCallbacks(calibrated, shared, chosen, changed, load_failed)
+        def recording_lost(name: str) -> None:
+            count = self._findings.keep_lost_recording(spec.source, sharing_key, name)
+            if pool := self._pools.get(spec.id):
+                rest = "CUDA graphs of this model" if count >= MOST_LOST else "this one"
+                message = f"A replica ended while it recorded a CUDA graph ({name})."
+                message += f" Later replicas do not record {rest}."
+                pool.add_event(Reason.RECORDING_SKIPPED, message)
+
+        return ReplicaCallbacks(calibrated, shared, chosen, changed, load_failed, recording_lost)
 
     def _precision(self, spec: DeploymentSpec, key: str) -> ChosenPrecision | None:
         """Returns the precision that an earlier replica chose for an `auto` dtype."""

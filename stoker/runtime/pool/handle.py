@@ -46,6 +46,7 @@ from stoker.wire.protocol import (
 log = logging.getLogger(__name__)
 
 _MOST_DEVICE_CHARS = 32
+_MOST_RECORDING_CHARS = 256
 KEEP_ALIVE_S = 10.0
 """Seconds between keep-alives in a stream without other parts."""
 
@@ -58,6 +59,10 @@ class FlightReader(Protocol):
 
         Both are empty if no record exists.
         """
+        ...
+
+    def read_recording(self) -> str:
+        """Returns the name of the pass that the replica was recording. Empty if there was none."""
         ...
 
     def remove(self) -> None:
@@ -189,7 +194,9 @@ class ReplicaHandle(Lifecycle):
             self._record_end(how, out_of_memory=out_of_memory, has_fallback=has_fallback)
         )
         preparing, running = self.flight.read_slots()
-        self._calls.lose_all(preparing | running, self._kill_cause.details)
+        # If it was recording a pass, no call in the engine caused its end.
+        begun = preparing if self.flight.read_recording() else preparing | running
+        self._calls.lose_all(begun, self._kill_cause.details)
 
     def close(self) -> None:
         self._calls.end_all_cancelled()
@@ -303,6 +310,15 @@ class ReplicaHandle(Lifecycle):
         """
         preparing, running = self.flight.read_slots()
         return bool(preparing) and not running
+
+    def report_lost_recording(self) -> bool:
+        """For an ended replica: reports the pass that it was recording. Returns False if there was
+        none.
+        """
+        name = cut(self.flight.read_recording(), _MOST_RECORDING_CHARS)
+        if name:
+            self._callbacks.on_recording_lost(name)
+        return bool(name)
 
     def why_unhealthy(self, heartbeat_timeout_s: float, stall_timeout_s: float) -> str | None:
         """Returns why a ready replica should be replaced: silent, or alive without progress. None

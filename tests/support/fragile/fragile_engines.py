@@ -1,0 +1,63 @@
+"""Torch on a CPU that behaves like a GPU: batches overlap, and passes are recorded."""
+
+import os
+import signal
+from collections.abc import Callable
+
+from stoker.models.engines.interface import Progress
+from stoker.models.engines.recorders import HostRecorder, Recording
+from stoker.models.engines.torch import TorchEngine
+from stoker.models.engines.transfers import HostStream, Outputs
+from stoker.models.llm.engines.paged.captured import EagerCapturing
+from stoker.models.llm.engines.paged.runner import PagedRunner
+from stoker.models.llm.loading import ScheduledEngine
+from stoker.plugin_api import ReplicaSpec
+
+
+class Stream(HostStream):
+    is_asynchronous = True
+
+
+class KillingRecorder(HostRecorder):
+    def record(self, compute: Callable[[], Outputs]) -> Recording:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return super().record(compute)
+
+
+class LosingRecorder(HostRecorder):
+    def record(self, compute: Callable[[], Outputs]) -> Recording:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def is_usable(self) -> bool:
+        return False
+
+
+class KilledEngine(TorchEngine):
+    def __init__(self, device: str, dtype: str, threads: int) -> None:
+        super().__init__(device, dtype, threads)
+        self.stream = Stream()
+        self.recorder = KillingRecorder()
+
+
+class LostEngine(KilledEngine):
+    def __init__(self, device: str, dtype: str, threads: int) -> None:
+        super().__init__(device, dtype, threads)
+        self.recorder = LosingRecorder()
+
+
+class KillingCapturing(EagerCapturing):
+    def capture(self, step: Callable[[], None]) -> Callable[[], None]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return step
+
+
+class CutEngine(ScheduledEngine):
+    """Captures the steps of a language model."""
+
+    convertible = False
+
+    def __init__(self, spec: ReplicaSpec, progress: Progress) -> None:
+        super().__init__(spec, progress)
+        runner = self._runner
+        assert isinstance(runner, PagedRunner)
+        runner._captured = runner._captures(KillingCapturing())
