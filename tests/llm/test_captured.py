@@ -218,11 +218,11 @@ class TestLostCaptures:
         steps = made()
         steps.guard(RecordingGuard(notes.append))
         steps.capture_idle()
-        assert notes == ["steps of 256 sequences with 4 blocks", ""]
+        assert notes == ["decode steps 256x4", ""]
 
     def test_the_shape_that_ended_a_replica_is_skipped(self) -> None:
         steps = made()
-        steps.guard(RecordingGuard(lost=["steps of 4 sequences with 4 blocks"]))
+        steps.guard(RecordingGuard(lost=["decode steps 4x4"]))
         captured_all(steps)
         assert steps.state == RecordedPasses(len(BUCKETS) - 1)
         assert answer(steps, rows(3)) == [described(row, 4) for row in rows(3)], "a larger one"
@@ -248,7 +248,7 @@ class TestLostCaptures:
         steps.guard(RecordingGuard(notes.append))
         with pytest.raises(DeviceLostError):
             steps.capture_idle()
-        assert notes == ["steps of 256 sequences with 4 blocks"]
+        assert notes == ["decode steps 256x4"]
 
     def test_a_long_capture_is_followed_by_a_long_pause(self) -> None:
         clock = Clock()

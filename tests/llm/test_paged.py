@@ -300,7 +300,7 @@ def test_a_replica_ends_if_its_device_fails_in_a_capture(made: Made, tmp_path: P
         assert time.monotonic() < ends_at
         time.sleep(0.01)
     assert not worker.alive
-    assert read_recording(tmp_path / "flight").startswith("steps of")
+    assert read_recording(tmp_path / "flight").startswith("decode steps")
     worker.stop()
 
 

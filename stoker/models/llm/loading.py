@@ -48,7 +48,7 @@ class ScheduledEngine:
         """Device of the weights. Conversions run on the CPU."""
 
     def guard(self, guard: RecordingGuard) -> None:
-        """Notes captured steps from now on, and skips those that ended earlier replicas."""
+        """Notes captured steps from now on, and skips captures that ended earlier replicas."""
         if isinstance(self._runner, PagedRunner):
             self._runner.guard(guard)
 

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable
+from typing import Self
 
 from stoker.models.engines.interface import Progress
 from stoker.models.engines.recorders import HostRecorder, Recording
@@ -32,17 +33,15 @@ class LosingRecorder(HostRecorder):
         return False
 
 
-class KilledEngine(TorchEngine):
-    def __init__(self, device: str, dtype: str, threads: int) -> None:
-        super().__init__(device, dtype, threads)
-        self.stream = Stream()
-        self.recorder = KillingRecorder()
+class FragileEngine(TorchEngine):
+    """Its first replica is killed while it records a pass. The second one loses its device."""
 
-
-class LostEngine(KilledEngine):
-    def __init__(self, device: str, dtype: str, threads: int) -> None:
-        super().__init__(device, dtype, threads)
-        self.recorder = LosingRecorder()
+    @classmethod
+    def of(cls, spec: ReplicaSpec) -> Self:
+        engine = super().of(spec)
+        engine.stream = Stream()
+        engine.recorder = LosingRecorder() if spec.lost_recordings else KillingRecorder()
+        return engine
 
 
 class KillingCapturing(EagerCapturing):

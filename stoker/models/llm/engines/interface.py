@@ -59,5 +59,5 @@ class Guarded(Protocol):
     """Engine that captures steps."""
 
     def guard(self, guard: RecordingGuard) -> None:
-        """Notes captured steps from now on, and skips those that ended earlier replicas."""
+        """Notes captured steps from now on, and skips captures that ended earlier replicas."""
         ...

@@ -187,7 +187,7 @@ class CapturedSteps:
         """Results of every captured step: float32 (rows, vocabulary)."""
 
     def guard(self, guard: RecordingGuard) -> None:
-        """Notes captures from now on, and skips those that ended earlier replicas."""
+        """Notes captures from now on, and skips captures that ended earlier replicas."""
         self._guard = guard
         self._problem = guard.problem
 
@@ -253,7 +253,7 @@ class CapturedSteps:
     @torch.inference_mode()
     def _capture(self, shape: tuple[int, int]) -> None:
         self._wanted.pop(shape, None)
-        name = "steps of {} sequences with {} blocks".format(*shape)
+        name = "decode steps {}x{}".format(*shape)
         if not self._guard.allows(name):
             log.warning("a step is not captured, because it ended a replica: %s", name)
             self._skipped.add(shape)

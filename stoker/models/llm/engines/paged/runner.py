@@ -163,7 +163,7 @@ class PagedRunner:
         return stream_of(self.model.device).is_usable()
 
     def guard(self, guard: RecordingGuard) -> None:
-        """Notes captures from now on, and skips those that ended earlier replicas."""
+        """Notes captures from now on, and skips captures that ended earlier replicas."""
         if self._captured:
             self._captured.guard(guard)
 
