@@ -11,10 +11,8 @@ PATIENCE_S = 1.0
 """Time in seconds to wait for an empty queue. Under constant load, a step then runs between two
 batches.
 """
-REST, LOADED_REST = 20, 50
-"""Ratio of the time between two steps to the duration of a step: if no request waits, and if
-requests wait all the time.
-"""
+REST = 20
+"""Ratio of the time between two steps to the duration of a step."""
 
 
 class IdleWork:
@@ -35,10 +33,7 @@ class IdleWork:
         self._wanted_since: float | None = None
         """Start of the search for an empty queue."""
         self._last_batch = -QUIET_S
-        self._ended = 0.0
-        """End of the latest step."""
-        self._duration_s = 0.0
-        """Duration of the latest step."""
+        self._rests_until = 0.0
 
     @property
     def is_wanted(self) -> bool:
@@ -60,8 +55,7 @@ class IdleWork:
         now = self._clock()
         if self._wanted_since is None:
             self._wanted_since = now
-        rest = REST if is_idle else LOADED_REST
-        if now < self._ended + rest * self._duration_s:
+        if now < self._rests_until:
             return False
         if is_idle and now >= self._last_batch + QUIET_S:
             return True
@@ -76,7 +70,7 @@ class IdleWork:
         """
         started = self._clock()
         self._engine.use_idle_time()
-        self._ended = self._clock()
-        self._duration_s = self._ended - started
+        ended = self._clock()
+        self._rests_until = ended + REST * (ended - started)
         if is_idle:
             self._wanted_since = None

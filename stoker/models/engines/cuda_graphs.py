@@ -73,15 +73,15 @@ class CudaGraphs:
         """
         self._failed.append(graph)
         device, pool = self._device.index or 0, self._pool
-        internals: Any = torch._C
+        library: Any = torch
         with contextlib.suppress(RuntimeError):
             # Takes the stream out of the capture. It fails after an operation that cannot be
             # captured.
             graph.capture_end()
         with contextlib.suppress(RuntimeError, AttributeError):
-            internals._cuda_endAllocateToPool(device, pool)
+            library._C._cuda_endAllocateToPool(device, pool)
             # Not reached if the capture had ended. Its end gave the memory back then.
-            internals._cuda_releasePool(device, pool)
+            library._C._cuda_releasePool(device, pool)
         with contextlib.suppress(RuntimeError):
             # Ends the capture of random numbers.
             graph.reset()

@@ -25,7 +25,7 @@ WIDTHS = tuple(1024 * 4**power for power in range(8))
 """Lengths of sequences in tokens for which steps are captured."""
 WANTED = 8
 """Number of steps without a fitting capture after which the step is captured between steps."""
-PAUSE_S, REST = 1.0, 50
+PAUSE_S, REST = 1.0, 20
 """Minimum time between two captures while sequences run: in seconds, and as a ratio to the duration
 of the last capture. A capture takes as long as some steps that are not captured.
 """
