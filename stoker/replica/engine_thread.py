@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from stoker.models.engines.interface import Engine, overlaps
+from stoker.models.engines.recording_guard import DeviceLostError
 from stoker.models.engines.shortage import free_unused, is_out_of_memory
 from stoker.models.stages.base import Stages
 from stoker.models.stages.watch import AbandonedError, Watch
@@ -15,7 +16,7 @@ from stoker.replica.adoption import Adoption
 from stoker.replica.batching import BatchQueue, QueuedSample, cost
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
-from stoker.replica.idle_work import IdleWork
+from stoker.replica.idle_work import QUIET_S, IdleWork
 from stoker.replica.named_thread import NamedThread
 from stoker.replica.overlap import Overlap
 from stoker.replica.passes import Passes
@@ -95,6 +96,8 @@ class EngineThread:
         self._pulse = counters.pulse(lambda: len(queue) > 0)
         self._overlap: Overlap | None = None
         self._idle_work: IdleWork | None = None
+        self.is_lost = False
+        """True once the thread has ended because of its device, with requests in the queue."""
         if overlaps(engine):
             self._idle_work = IdleWork(engine)
             self._overlap = Overlap(
@@ -112,7 +115,7 @@ class EngineThread:
     @property
     def is_usable(self) -> bool:
         """False once the device can no longer compute."""
-        return self._overlap is None or self._overlap.is_usable
+        return not self.is_lost and (self._overlap is None or self._overlap.is_usable)
 
     def start(self) -> None:
         self._thread.start()
@@ -127,7 +130,7 @@ class EngineThread:
 
     def _run(self) -> None:
         self._engine.enter_thread()
-        while self._queue.wait(self._patience_s):
+        while not self.is_lost and self._queue.wait(self._patience_s):
             is_idle = not len(self._queue)
             if not is_idle:
                 self._work()
@@ -139,14 +142,22 @@ class EngineThread:
                     self._calibrate()
             elif self._idle_work and self._is_idle_work_due():
                 with self._pulse:
-                    self._idle_work.step()
+                    self._improve(self._idle_work)
+
+    def _improve(self, idle_work: IdleWork) -> None:
+        try:
+            idle_work.step(is_idle=not len(self._queue))
+        except DeviceLostError:
+            log.exception("the device is lost; the replica ends")
+            self.is_lost = True
 
     def _is_idle_work_due(self) -> bool:
         return self._idle_work is not None and self._idle_work.is_due(is_idle=not len(self._queue))
 
     def _work(self) -> None:
-        if self._overlap:
+        if self._overlap and self._idle_work:
             self._overlap.run()
+            self._idle_work.worked()
             return
         # Entries that arrive while this replica waits for its turn still join the batch.
         with self._passes:
@@ -167,8 +178,9 @@ class EngineThread:
         """Timeout in seconds for work. None if nothing is left to measure, so that idling costs
         nothing.
         """
-        is_wanted = self._idle_work is not None and self._idle_work.is_wanted
-        return _IDLE_S if is_wanted or not self._calibration.is_done else None
+        if self._idle_work and self._idle_work.is_wanted:
+            return QUIET_S
+        return None if self._calibration.is_done else _IDLE_S
 
     def _calibrate(self) -> None:
         self._pulse.is_working = True

@@ -8,8 +8,9 @@ from stoker.models.chat.prompts.prompts import Prompts
 from stoker.models.chat.prompts.rendering import Renderer
 from stoker.models.engines import catalogue
 from stoker.models.engines.interface import Progress
+from stoker.models.engines.recording_guard import RecordingGuard
 from stoker.models.llm.checkpoint import load_tokenizer
-from stoker.models.llm.engines.interface import LanguageEngine
+from stoker.models.llm.engines.interface import Guarded, LanguageEngine
 from stoker.models.llm.scheduler import Scheduler
 from stoker.models.stages.kinds import ModelKind
 from stoker.models.tasks.registry import SERVED
@@ -41,6 +42,8 @@ def load_language_model(
         tokenizer=tokenizer.result(),
         renderer=renderer,
     )
+    if isinstance(engine, Guarded):
+        engine.guard(RecordingGuard(flight.note_recording, spec.lost_recordings))
     model = engine.begin(prompts.defaults.ends)
     prepare = engine.prepare if engine.convertible else None
     # Engines of other packages may not have adapters.

@@ -37,7 +37,6 @@ class LanguageWorker:
     """
 
     is_settled = True
-    recorded = RecordedPasses()
     precision: ChosenPrecision | None = None
 
     def __init__(
@@ -113,8 +112,17 @@ class LanguageWorker:
         return self._model.sleep_bytes if isinstance(self._model, Sleeper) else None
 
     @property
+    def recorded(self) -> RecordedPasses:
+        # Engines of other packages may lack it.
+        return getattr(self._model, "recorded", RecordedPasses())
+
+    @property
     def alive(self) -> bool:
-        return self._model.alive
+        return self._model.alive and not self.is_lost
+
+    @property
+    def is_lost(self) -> bool:
+        return self._model_thread.is_lost
 
     @property
     def children(self) -> Sequence[int]:

@@ -190,8 +190,8 @@ def _serve(
             link.flush()
             link.send_now(_heartbeat(spec, worker, scales.weight, 0.0))
             return 0
-        if not worker.alive and not worker.accepted:
-            # All callers were notified. The gateway starts another replica instead of this one.
+        if worker.is_lost or not (worker.alive or worker.accepted):
+            # The gateway starts another replica, which computes the calls that were not begun.
             link.flush()
             return 1
         if time.monotonic() >= next_beat:

@@ -6,9 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from stoker.models.engines.recording_guard import DeviceLostError
 from stoker.models.llm.interface import LanguageModel, Output, Resting, Sleeper, Submission
 from stoker.replica.adoption import Adoption, Prepare
 from stoker.replica.counters import Counters
+from stoker.replica.idle_work import QUIET_S
 from stoker.replica.named_thread import NamedThread
 from stoker.replica.passes import Passes
 from stoker.replica.sequences import Sequences
@@ -55,6 +57,8 @@ class ModelThread:
         self._news = threading.Event()
         self._stopping = False
         self._has_stepped = False
+        self.is_lost = False
+        """True once the thread has ended because of its device."""
         self._pulse = counters.pulse(lambda: bool(self._inbox) or model.at_work)
         self._thread = NamedThread("engine", self._run)
 
@@ -95,11 +99,13 @@ class ModelThread:
 
     def _run(self) -> None:
         self._model.enter_thread()
-        while True:
+        while not self.is_lost:
             if not self._model.running and not self._inbox:
                 if self._stopping:
                     return
                 self._rest()
+                if self.is_lost:
+                    return
                 self._news.wait()
             self._news.clear()
             self._take_in()
@@ -111,15 +117,21 @@ class ModelThread:
 
     def _rest(self) -> None:
         """Prepares faster steps until a message arrives. Runs only after the first step, so that it
-        does not delay a cold model's first answer.
+        does not delay a cold model's first answer, and once no request is expected soon.
         """
         if not self._has_stepped or not isinstance(self._model, Resting):
             return
         try:
-            while not self._news.is_set() and self._model.rest():
+            while not self._news.wait(QUIET_S) and self._model.rest():
                 pass
+        except DeviceLostError:
+            self._lose()
         except Exception:
             log.exception("faster steps could not be prepared")
+
+    def _lose(self) -> None:
+        log.exception("the device is lost; the replica ends")
+        self.is_lost = True
 
     def _take_in(self) -> None:
         while self._inbox:
@@ -140,6 +152,10 @@ class ModelThread:
                 with self._passes:
                     started = time.perf_counter()
                     outputs = self._model.step()
+            except DeviceLostError:
+                # The requests are not at fault, so other replicas may compute them.
+                self._lose()
+                return
             except Exception:
                 log.exception("step failed")
                 outputs = self._model.abandon("The model failed while it wrote this answer.")

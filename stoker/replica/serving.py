@@ -16,6 +16,7 @@ from stoker.wire.sleep import Sleep, Wake
 
 if TYPE_CHECKING:
     from stoker.models.adapters.applying import Adapters
+    from stoker.models.engines.recording_guard import RecordingGuard
     from stoker.replica.preparation.parent import PreparationParent
 
 
@@ -69,6 +70,11 @@ class Serving(Protocol):
     @property
     def alive(self) -> bool:
         """False once the model cannot compute any more. The process should end then."""
+        ...
+
+    @property
+    def is_lost(self) -> bool:
+        """True if accepted requests cannot be answered any more. The process should end then."""
         ...
 
     @property
@@ -148,10 +154,12 @@ def _stages(
     preparation: "PreparationParent | None",
 ) -> Serving:
     from stoker.models.engines.openmp import on_passing_thread
+    from stoker.models.engines.recording_guard import RecordingGuard
     from stoker.replica.calibration import Calibration
     from stoker.replica.worker import TaskWorker
 
-    engine, stages, adapters = on_passing_thread(lambda: _loaded(spec, progress))
+    guard = RecordingGuard(flight.note_recording, spec.lost_recordings)
+    engine, stages, adapters = on_passing_thread(lambda: _loaded(spec, guard, progress))
     worker = TaskWorker(
         engine,
         stages,
@@ -174,7 +182,9 @@ def _device_of(engine: Engine) -> str:
     return ""
 
 
-def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Adapters | None"]:
+def _loaded(
+    spec: ReplicaSpec, guard: "RecordingGuard", progress: Progress
+) -> tuple[Engine, Stages, "Adapters | None"]:
     from stoker.models.adapters.applying import adapters_of
     from stoker.models.engines import catalogue, graphs, half_precision, sharing
     from stoker.models.engines.torch import TorchEngine
@@ -202,5 +212,5 @@ def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Ada
     adapters: Adapters | None = None
     if isinstance(engine, TorchEngine):
         adapters = engine.adapters = adapters_of(engine.model, spec.adapters, spec.adapter_bytes)
-        engine.graphs = graphs.graphs_of(engine, kind)
+        engine.graphs = graphs.graphs_of(engine, kind, guard)
     return engine, stages, adapters

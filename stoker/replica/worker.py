@@ -143,6 +143,10 @@ class TaskWorker:
         return self._engine_thread.is_usable
 
     @property
+    def is_lost(self) -> bool:
+        return self._engine_thread.is_lost
+
+    @property
     def engine(self) -> str:
         return self._engine.name
 

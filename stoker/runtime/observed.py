@@ -56,6 +56,8 @@ class Reason(StrEnum):
     """The engine host did not import the model's code ahead of time, because forks could not use
     CUDA after it.
     """
+    RECORDING_SKIPPED = "recording_skipped"
+    """A replica ended while it recorded a CUDA graph. Later replicas do not record that graph."""
     DEVICE_UNUSABLE = "device_unusable"
     """The driver lists a GPU, but torch cannot use it. The model runs on the CPU."""
     INSUFFICIENT_MEMORY = "insufficient_memory"

@@ -35,6 +35,12 @@ class Batches(msgspec.Struct):
         )
 
 
+MOST_LOST = 2
+"""Number of passes that may end a replica while they are recorded. Then no passes of the model are
+recorded any more.
+"""
+
+
 class RecordedPasses(msgspec.Struct, frozen=True):
     """CUDA graphs of a model."""
 

@@ -162,6 +162,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of processes of all replicas of the machine that prepare inputs. 0: the
     replica has none.
     """
+    lost_recordings: list[str] = []
+    """Names of passes that ended earlier replicas while they were recorded."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):

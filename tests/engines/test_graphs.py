@@ -1,7 +1,7 @@
 """Recorded passes over buckets, with real tiny models and the stand-in recorder for a CPU."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,16 @@ import pytest
 import torch
 
 from stoker.models.engines.buckets import LENGTHS, ROWS, PaddedBuckets
-from stoker.models.engines.graphs import LEAST_USES, MOST_EXAMPLES, GraphCache, graphs_of
+from stoker.models.engines.graph_demand import LEAST_USES, MOST_EXAMPLES, RECORDING_PASSES
+from stoker.models.engines.graphs import TIMINGS, WARM_UPS, GraphCache, graphs_of
 from stoker.models.engines.recorders import HostRecorder, Recording
+from stoker.models.engines.recording_guard import DeviceLostError, RecordingGuard
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.engines.transfers import Outputs
 from stoker.models.stages.base import Sample
 from stoker.models.stages.kinds import ModelKind
 from stoker.models.tasks.registry import STAGES
+from stoker.wire.passes import RecordedPasses
 from stoker.wire.protocol import Sharing
 from tests.support.models import tiny_bert, tiny_vit
 
@@ -29,7 +32,18 @@ class Model:
         self.stages.attach(self.engine.load(folder, self.stages, lambda *_: None))
         self.passes = 0
         self.recorder = recorder or HostRecorder()
-        self.graphs = GraphCache(self.run, PaddedBuckets(self.stages), self.recorder)
+        self.notes: list[str] = []
+        self.guarded()
+
+    def guarded(self, *lost: str, step_s: float = 60) -> None:
+        """Starts without recordings, after earlier replicas that ended while they recorded."""
+        self.graphs = GraphCache(
+            self.run,
+            PaddedBuckets(self.stages),
+            self.recorder,
+            guard=RecordingGuard(self.notes.append, lost),
+            step_s=step_s,
+        )
         self.engine.graphs = self.graphs
 
     def run(self, call: Any, batch: Mapping[str, torch.Tensor]) -> Outputs:
@@ -41,11 +55,14 @@ class Model:
         assert all(samples)
         return samples  # type: ignore[return-value]
 
+    def use(self, batch: Sequence[Sample], times: int = LEAST_USES) -> None:
+        for _ in range(times):
+            self.replay(batch)
+
     def record(self, *batches: Sequence[Sample]) -> None:
         """Sends each batch often enough, and records all that is wanted."""
         for batch in batches:
-            for _ in range(LEAST_USES):
-                self.replay(batch)
+            self.use(batch)
         while self.graphs.is_wanting:
             self.graphs.record()
 
@@ -219,7 +236,7 @@ class TestGraphCache:
         for rows in range(1, 2 * MOST_EXAMPLES):
             for _ in range(LEAST_USES):
                 model.replay(model.samples(*[5] * ROWS[rows % len(ROWS)]))
-        assert len(model.graphs._examples) == MOST_EXAMPLES
+        assert len(model.graphs._demand._examples) == MOST_EXAMPLES
 
     def test_recording_ends_when_memory_is_scarce(self, bert: Path) -> None:
         model = Model("token-classification", bert, HostRecorder(most=1))
@@ -301,7 +318,126 @@ class TestGraphCache:
         assert model.engine._replayed(model.engine.stage(samples)) is None
 
     def test_a_cpu_records_nothing(self, model: Model) -> None:
-        assert graphs_of(model.engine, ModelKind.PASSES) is None
+        assert graphs_of(model.engine, ModelKind.PASSES, RecordingGuard()) is None
+
+
+class TestSteps:
+    def test_a_recording_pauses_after_each_pass(self, model: Model) -> None:
+        model.guarded(step_s=0)
+        samples = model.samples(5)
+        model.use(samples)
+        steps = 0
+        while model.graphs.is_wanting:
+            before = model.passes
+            model.graphs.record()
+            assert model.passes - before <= 2, "the comparison has two passes"
+            assert model.launched(samples), "batches are computed between the steps"
+            steps += 1
+        assert steps == WARM_UPS + 2 + 2 * TIMINGS + 1
+        assert model.graphs.state.count == 1
+        assert model.replay(samples) is not None
+
+    def test_memory_is_returned_between_two_steps(self, model: Model) -> None:
+        model.guarded(step_s=0)
+        model.use(model.samples(5))
+        model.graphs.record()
+        model.graphs.clear()
+        assert not model.graphs.is_wanting
+        assert model.replay(model.samples(5)) is None
+
+    def test_requests_wait_only_for_a_recording_that_pays(self, model: Model) -> None:
+        samples = model.samples(5)
+        model.use(samples, RECORDING_PASSES - 1)
+        assert model.graphs.is_wanting and not model.graphs.pays
+        model.use(samples, 1)
+        assert model.graphs.pays
+
+    def test_the_gain_of_a_similar_bucket_is_expected(self, bert: Path) -> None:
+        """A recorded pass takes three quarters of the time."""
+        model = Model("token-classification", bert, TimedRecorder(0.75))
+        model.record(model.samples(5))
+        samples = model.samples(30)
+        model.use(samples, 4 * RECORDING_PASSES - 1)
+        assert not model.graphs.pays
+        model.use(samples, 1)
+        assert model.graphs.pays
+
+    def test_no_gain_pays_never(self, bert: Path) -> None:
+        model = Model("token-classification", bert, TimedRecorder(1.0))
+        model.record(model.samples(5))
+        model.use(model.samples(30), 10 * RECORDING_PASSES)
+        assert model.graphs.is_wanting, "idle time costs nothing"
+        assert not model.graphs.pays
+
+
+class TestLostRecordings:
+    def test_the_recording_is_noted(self, model: Model) -> None:
+        model.record(model.samples(5))
+        name, *_ = model.notes
+        assert name == "input_ids 1x16, attention_mask 1x16"
+        assert set(model.notes) == {name, ""}
+        assert model.notes[-1] == ""
+
+    def test_the_bucket_that_ended_a_replica_is_skipped(
+        self, model: Model, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        model.guarded("input_ids 1x16, attention_mask 1x16")
+        short, long = model.samples(5), model.samples(30)
+        model.record(short, long, short)
+        assert model.replay(short) is None
+        assert model.replay(long) is not None
+        assert model.graphs.state.problem == ""
+        (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert "ended a replica" in warning.getMessage()
+
+    def test_after_two_ends_nothing_is_recorded(self, model: Model) -> None:
+        model.guarded("one", "two")
+        assert "ended" in model.graphs.state.problem
+        model.record(model.samples(5))
+        assert model.graphs.state.count == 0
+        assert model.notes == []
+
+    def test_a_lost_device_is_noted_until_the_end(self, bert: Path) -> None:
+        model = Model("token-classification", bert, LosingRecorder())
+        model.use(model.samples(5))
+        with pytest.raises(DeviceLostError, match="illegal memory access"):
+            model.graphs.record()
+        assert model.notes == ["input_ids 1x16, attention_mask 1x16"]
+
+    def test_a_failure_is_logged_once(self, bert: Path, caplog: pytest.LogCaptureFixture) -> None:
+        model = Model("token-classification", bert, UnableRecorder())
+        model.record(model.samples(5), model.samples(30), model.samples(5))
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert model.notes[-1] == ""
+
+    def test_a_lack_of_memory_ends_all_recordings(self, bert: Path) -> None:
+        model = Model("token-classification", bert, ShortRecorder())
+        model.record(model.samples(5), model.samples(30))
+        assert model.graphs.state == RecordedPasses(0, "The device has too little free memory.")
+
+
+class TimedRecorder(HostRecorder):
+    """Measures a recorded pass, which is measured first, as this share of a usual one."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self._durations = cycle([share] * TIMINGS + [1.0] * TIMINGS)
+
+    def seconds(self, compute: Callable[[], Outputs]) -> float:
+        return next(self._durations)
+
+
+class LosingRecorder(HostRecorder):
+    def record(self, compute: Callable[[], Outputs]) -> Recording:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nAdvice.")
+
+    def is_usable(self) -> bool:
+        return False
+
+
+class ShortRecorder(HostRecorder):
+    def record(self, compute: Callable[[], Outputs]) -> Recording:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
 
 
 class UnableRecorder(HostRecorder):

@@ -253,10 +253,14 @@ class ToyRunner:
         self.length: dict[int, int] = {}
         """Maps a sequence to its number of computed tokens."""
         self.steps: list[list[Chunk]] = []
+        self.has_device = True
         self.spoil: Callable[[int, torch.Tensor], torch.Tensor] = lambda _, row: row
 
     def rest(self) -> bool:
         return False
+
+    def is_usable(self) -> bool:
+        return self.has_device
 
     @property
     def usage(self) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from stoker.models.engines.recording_guard import DeviceLostError, RecordingGuard
 from stoker.models.llm.engines.paged import captured
 from stoker.models.llm.engines.paged.captured import (
     BUCKETS,
@@ -17,6 +18,7 @@ from stoker.models.llm.engines.paged.captured import (
     StepBuffer,
     StepRow,
 )
+from stoker.wire.passes import RecordedPasses
 
 VOCABULARY, BLOCK_TOKENS, SPARE = 7, 256, 99
 
@@ -199,3 +201,73 @@ class TestLimits:
         assert len(capturing.captures) == captured.MOST_BYTES // (100 << 20) + 1
         # The largest was captured first, so every number of sequences is served.
         assert answer(steps, rows(3)) == [described(row, 4) for row in rows(3)]
+
+
+class Lost(Recorded):
+    """Its device fails at the first capture."""
+
+    def __init__(self) -> None:
+        super().__init__(fails=True)
+
+    def is_usable(self) -> bool:
+        return False
+
+
+class TestLostCaptures:
+    def test_the_capture_is_noted(self) -> None:
+        notes: list[str] = []
+        steps = made()
+        steps.guard(RecordingGuard(notes.append))
+        steps.capture_idle()
+        assert notes == ["decode steps 256x4", ""]
+
+    def test_the_shape_that_ended_a_replica_is_skipped(self) -> None:
+        steps = made()
+        steps.guard(RecordingGuard(lost=["decode steps 4x4"]))
+        captured_all(steps)
+        assert steps.state == RecordedPasses(len(BUCKETS) - 1)
+        assert answer(steps, rows(3)) == [described(row, 4) for row in rows(3)], "a larger one"
+        for _ in range(2 * WANTED):
+            steps.logits(rows(3))
+        steps.capture_between()
+        assert steps.state == RecordedPasses(len(BUCKETS) - 1)
+
+    def test_after_two_ends_nothing_is_captured(self) -> None:
+        capturing = Recorded()
+        steps = made(capturing)
+        steps.guard(RecordingGuard(lost=["one", "two"]))
+        captured_all(steps)
+        for _ in range(2 * WANTED):
+            assert steps.logits(rows(3)) is None
+        steps.capture_between()
+        assert not capturing.captures
+        assert "ended" in steps.state.problem
+
+    def test_a_lost_device_is_noted_until_the_end(self) -> None:
+        notes: list[str] = []
+        steps = made(Lost())
+        steps.guard(RecordingGuard(notes.append))
+        with pytest.raises(DeviceLostError):
+            steps.capture_idle()
+        assert notes == ["decode steps 256x4"]
+
+    def test_a_long_capture_is_followed_by_a_long_pause(self) -> None:
+        clock = Clock()
+
+        class Slow(Recorded):
+            def capture(self, step: Callable[[], None]) -> Callable[[], None]:
+                clock.now += 0.5
+                return super().capture(step)
+
+        capturing = Slow()
+        steps = made(capturing, clock=clock)
+        for count in (3, 20):
+            for _ in range(WANTED):
+                steps.logits(rows(count))
+        steps.capture_between()
+        clock.now += captured.REST * 0.5 - 1
+        steps.capture_between()
+        assert len(capturing.captures) == 1
+        clock.now += 1
+        steps.capture_between()
+        assert len(capturing.captures) == 2

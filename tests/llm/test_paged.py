@@ -3,6 +3,7 @@
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import transformers
 
 from stoker.models.chat.prompts.prompts import Prompts
+from stoker.models.engines.recording_guard import RecordingGuard
 from stoker.models.llm import batch_invariance
 from stoker.models.llm import scheduler as scheduling
 from stoker.models.llm.engines.paged import attention
@@ -22,7 +24,7 @@ from stoker.models.llm.engines.torch import TorchRunner, load
 from stoker.models.llm.runner import Runner
 from stoker.models.llm.scheduler import Chunk, Scheduler
 from stoker.replica.language_worker import LanguageWorker
-from stoker.wire.flight import FlightRecord
+from stoker.wire.flight import FlightRecord, read_recording
 from stoker.wire.generation_request import Generation, Sampling
 from stoker.wire.protocol import Generate, RequestResult
 from tests.llm import test_positions as positions
@@ -293,6 +295,41 @@ def test_a_replica_captures_steps_after_its_first_answer(made: Made, tmp_path: P
             assert captured.wait(timeout=30)
     finally:
         worker.stop()
+
+
+class LosingCapturing(EagerCapturing):
+    """Its device fails at the first capture."""
+
+    def capture(self, step: Callable[[], None]) -> Callable[[], None]:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def is_usable(self) -> bool:
+        return False
+
+
+def test_a_replica_ends_if_its_device_fails_in_a_capture(made: Made, tmp_path: Path) -> None:
+    tokenizer().save_pretrained(tmp_path)
+    runner = made(capturing=LosingCapturing())
+    record = FlightRecord(tmp_path / "flight")
+    runner.guard(RecordingGuard(record.note_recording))
+    sent = queue.SimpleQueue[Any]()
+    worker = LanguageWorker(
+        Scheduler(runner, ()),
+        Prompts(tmp_path, max_length=64, vocabulary=VOCABULARY),
+        lambda *message: sent.put(message),
+        record,
+    )
+    worker.start()
+    worker.submit(completion(1, max_tokens=4))
+    while not isinstance(sent.get(timeout=30)[0], RequestResult):
+        pass
+    ends_at = time.monotonic() + 30
+    while not worker.is_lost:
+        assert time.monotonic() < ends_at
+        time.sleep(0.01)
+    assert not worker.alive
+    assert read_recording(tmp_path / "flight").startswith("decode steps")
+    worker.stop()
 
 
 def completion(number: int, max_tokens: int) -> Generate:

@@ -466,6 +466,15 @@ class TestAbandon:
         assert answers.order == [1, 2, 3]
         assert answers.tokens[3] == toy_answer([3], 8)[0]
 
+    def test_the_device_is_checked(self) -> None:
+        runner = ToyRunner(16)
+        scheduler = Scheduler(runner, ())
+        scheduler.abandon("no")
+        assert scheduler.alive
+        runner.has_device = False
+        scheduler.abandon("no")
+        assert not scheduler.alive
+
     def test_after_a_step_that_raised(self) -> None:
         runner = ToyRunner(16)
 

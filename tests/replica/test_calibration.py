@@ -23,6 +23,7 @@ class Curve:
         self.seconds = seconds
         self.is_asynchronous = is_asynchronous
         self.wants_idle_time = False
+        self.idle_work_pays = False
         self.recorded = RecordedPasses()
         self.now = 0.0
         self.sizes: list[int] = []

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from stoker.models.engines.buckets import PaddedBuckets
-from stoker.models.engines.graphs import LEAST_USES, GraphCache
-from stoker.models.engines.recorders import HostRecorder
+from stoker.models.engines.graph_demand import LEAST_USES
+from stoker.models.engines.graphs import GraphCache
+from stoker.models.engines.recorders import HostRecorder, Recording
+from stoker.models.engines.recording_guard import RecordingGuard
 from stoker.models.engines.torch import LaunchedBatch, StagedBatch, TorchEngine
+from stoker.models.engines.transfers import Outputs
 from stoker.models.stages.base import Sample
 from stoker.models.tasks.registry import STAGES
 from stoker.replica import idle_work
@@ -328,7 +331,8 @@ def test_passes_are_recorded_between_batches_and_replayed(
 ) -> None:
     monkeypatch.setattr(idle_work, "REST", 0)
     bench = Bench(folder, tmp_path)
-    graphs = GraphCache(bench.engine.run, PaddedBuckets(bench.engine.stages), HostRecorder())
+    buckets = PaddedBuckets(bench.engine.stages)
+    graphs = GraphCache(bench.engine.run, buckets, HostRecorder(), step_s=60)
     recorded_at: list[tuple[int, int]] = []
     record = graphs.record
 
@@ -355,3 +359,37 @@ def test_passes_are_recorded_between_batches_and_replayed(
         for one, other in zip(ours, usual[0], strict=True):
             assert one["score"] == pytest.approx(other["score"], abs=1e-5)
             assert {**one, "score": 0} == {**other, "score": 0}
+
+
+class LosingRecorder(HostRecorder):
+    """Its device fails while a pass is recorded."""
+
+    def record(self, compute: Callable[[], Outputs]) -> Recording:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def is_usable(self) -> bool:
+        return False
+
+
+def test_a_device_that_fails_in_a_recording_fails_no_request(bench: Bench) -> None:
+    """The replica ends. Requests in the queue have no answer and are not in the flight record, so
+    the gateway sends them to another replica.
+    """
+    record = FlightRecord(bench.record)
+    bench.engine.graphs = GraphCache(
+        bench.engine.run,
+        PaddedBuckets(bench.engine.stages),
+        LosingRecorder(),
+        guard=RecordingGuard(record.note_recording),
+        step_s=60,
+    )
+    for number in range(LEAST_USES):
+        bench.submit(number, "the team")
+        bench.answers(1)
+    until(lambda: bench.worker.is_lost)
+    assert not bench.worker.alive
+    bench.submit(9, "the team")
+    until(lambda: len(bench.worker._queue) == 1)
+    assert bench.sent.empty()
+    assert flight.read(bench.record) == set()
+    assert flight.read_recording(bench.record).startswith("input_ids 1x16")

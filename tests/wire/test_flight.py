@@ -2,7 +2,7 @@ import os
 import signal
 from pathlib import Path
 
-from stoker.wire.flight import CAPACITY, FlightRecord, read
+from stoker.wire.flight import CAPACITY, FlightRecord, read, read_recording
 
 
 def test_survives_sigkill(tmp_path: Path) -> None:
@@ -12,9 +12,11 @@ def test_survives_sigkill(tmp_path: Path) -> None:
         record = FlightRecord(path)
         record.set(0, [7])
         record.set(1, [8, 9, 9])
+        record.note_recording("input_ids 4x32")
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
     assert read(path) == {7, 8, 9}
+    assert read_recording(path) == "input_ids 4x32"
 
 
 def test_done_is_empty(tmp_path: Path) -> None:
@@ -34,3 +36,13 @@ def test_missing_or_damaged(tmp_path: Path) -> None:
     assert read(tmp_path / "none") == set()
     (tmp_path / "damaged").write_bytes(b"\xff" * 100)
     assert read(tmp_path / "damaged") == set()
+    assert read_recording(tmp_path / "none") == read_recording(tmp_path / "damaged") == ""
+
+
+def test_a_recording_ends(tmp_path: Path) -> None:
+    record = FlightRecord(tmp_path / "flight")
+    assert read_recording(tmp_path / "flight") == ""
+    record.note_recording("é" * 300)
+    assert read_recording(tmp_path / "flight") == "é" * 127
+    record.note_recording("")
+    assert read_recording(tmp_path / "flight") == ""

@@ -22,6 +22,8 @@ LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 one by one.
 """
 
+_MOST_NAME_CHARS = 200
+
 
 @dataclass(frozen=True)
 class ShapeBucket:
@@ -35,6 +37,13 @@ class ShapeBucket:
     def form(self) -> Hashable:
         """Call and names of the inputs: buckets of one form differ only in their shapes."""
         return self.call, tuple(name for name, _, _ in self.shapes)
+
+    @property
+    def name(self) -> str:
+        """Name for the model's owner, the same in every process."""
+        shapes = (f"{name} {'x'.join(map(str, shape))}" for name, shape, _ in self.shapes)
+        call = f"{self.call!r}: " if self.call else ""
+        return ascii(call + ", ".join(shapes))[1:-1][:_MOST_NAME_CHARS]
 
     @property
     def elements(self) -> int:

@@ -2,21 +2,25 @@
 
 A recorded pass is a CUDA graph: the GPU launches its kernels without Python, which takes a tenth of
 the time. The first batches of a bucket run as usual. Once a bucket is used often, its pass is
-recorded in an idle moment, compared with a usual pass, and replayed from then on.
+recorded between batches, compared with a usual pass, and replayed from then on.
 """
 
 import logging
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from stoker.models.engines.buckets import Batch, Buckets, PaddedBuckets, ShapeBucket
+from stoker.models.engines.graph_demand import GraphDemand
 from stoker.models.engines.probing import difference
-from stoker.models.engines.recorders import CudaRecorder, Recorder, Recording
+from stoker.models.engines.recorders import Recorder, Recording
+from stoker.models.engines.recording_guard import DeviceLostError, RecordingGuard
 from stoker.models.engines.sharing import HALF_TOLERANCE, TOLERANCE
+from stoker.models.engines.shortage import is_out_of_memory
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.engines.transfers import Outputs
 from stoker.models.stages.kinds import ModelKind
@@ -27,18 +31,17 @@ log = logging.getLogger(__name__)
 Run = Callable[[Hashable, Batch], Outputs]
 """Runs a pass as usual. See `TorchEngine.run`."""
 
-LEAST_USES = 3
-"""Number of batches of a bucket after which its pass is worth recording."""
+STEP_S = 0.01
+"""Time in seconds after which a recording pauses, at its next pass, so that batches can run."""
+WARM_UPS, TIMINGS = 2, 3
+"""Number of passes before a recording, and of passes that are measured after it."""
 MOST_GRAPHS = 64
 """Maximum number of recorded passes."""
-MOST_EXAMPLES = 8
-"""Maximum number of batches that are kept as examples to record passes with."""
-MOST_BUCKETS = 512
-"""Maximum number of buckets whose uses are counted."""
 MOST_ELEMENTS = 1 << 25
 """Maximum number of elements of a recorded pass's inputs. Launches hardly matter in larger
 passes.
 """
+_FULL = "The device has too little free memory."
 
 
 class UnfitPassError(Exception):
@@ -51,6 +54,15 @@ class _Graph:
     recording: Recording
 
 
+@dataclass(frozen=True)
+class _Unfinished:
+    """Recording that has begun."""
+
+    bucket: ShapeBucket
+    steps: Generator[None, None, _Graph | None]
+    """Pauses after each pass. Returns the graph, or None if it is slower than a usual pass."""
+
+
 @dataclass(eq=False)
 class GraphCache:
     """Recorded passes of one model. One thread uses it."""
@@ -60,21 +72,27 @@ class GraphCache:
     recorder: Recorder
     most: int = MOST_GRAPHS
     tolerance: float = TOLERANCE
+    guard: RecordingGuard = field(default_factory=RecordingGuard)
+    step_s: float = STEP_S
     _graphs: OrderedDict[ShapeBucket, _Graph] = field(
         default_factory=OrderedDict[ShapeBucket, _Graph]
     )
     """Recorded passes, least recently used first."""
-    _uses: Counter[ShapeBucket] = field(default_factory=Counter[ShapeBucket])
-    """Number of batches that ran as usual, by bucket."""
-    _examples: dict[ShapeBucket, Batch] = field(default_factory=dict[ShapeBucket, Batch])
-    """Latest batches of buckets that are worth recording."""
-    _slower: set[ShapeBucket] = field(default_factory=set[ShapeBucket])
-    """Buckets whose padded pass takes longer than a usual pass."""
+    _demand: GraphDemand = field(default_factory=GraphDemand)
+    _unfinished: _Unfinished | None = None
+    _skipped: set[ShapeBucket] = field(default_factory=set[ShapeBucket])
+    """Buckets that are not recorded: their padded pass takes longer than a usual pass, or ended an
+    earlier replica.
+    """
     _refused: dict[Hashable, str] = field(default_factory=dict[Hashable, str])
     """Reasons by form of bucket."""
-    _is_full: bool = False
-    """True once the device lacked memory."""
-    state: RecordedPasses = field(default_factory=lambda: RecordedPasses(0))
+    _stop_reason: str = ""
+    """Reason that nothing more is recorded."""
+    state: RecordedPasses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stop_reason = self.guard.problem
+        self._publish()
 
     def replay(self, call: Hashable, batch: Batch) -> Outputs | None:
         """Returns the outputs of a pass, valid until the next call. None if the batch must run as
@@ -83,7 +101,8 @@ class GraphCache:
         bucket = self.buckets.bucket(call, batch)
         graph = self._graphs.get(bucket)
         if graph is None:
-            self._count(bucket, batch)
+            if self._is_recordable(bucket):
+                self._demand.count(bucket, batch)
             return None
         self._graphs.move_to_end(bucket)
         return self._replayed(graph, batch)
@@ -92,89 +111,144 @@ class GraphCache:
         self.buckets.write(graph.inputs, batch)
         return self.buckets.cut(graph.recording.replay(), graph.inputs, batch)
 
-    def _count(self, bucket: ShapeBucket, batch: Batch) -> None:
-        is_refused = self._is_full or bucket.form in self._refused
-        if is_refused or bucket in self._slower or bucket.elements > MOST_ELEMENTS:
-            return
-        if len(self._uses) == MOST_BUCKETS and bucket not in self._uses:
-            self._uses = Counter(dict(self._uses.most_common(MOST_BUCKETS // 2)))
-        self._uses[bucket] += 1
-        if self._uses[bucket] >= LEAST_USES:
-            self._examples[bucket] = batch
-        if len(self._examples) > MOST_EXAMPLES:
-            del self._examples[min(self._examples, key=self._uses.__getitem__)]
+    def _is_recordable(self, bucket: ShapeBucket) -> bool:
+        return not (
+            self._stop_reason
+            or bucket.form in self._refused
+            or bucket in self._skipped
+            or bucket.elements > MOST_ELEMENTS
+        )
+
+    @property
+    def _next(self) -> ShapeBucket | None:
+        """Bucket that `record` would work on."""
+        return self._unfinished.bucket if self._unfinished else self._demand.best
 
     @property
     def is_wanting(self) -> bool:
         """True if `record` would record a pass."""
-        return bool(self._examples)
+        return self._next is not None
+
+    @property
+    def pays(self) -> bool:
+        """True if the time that `record` takes is worth a delay of requests."""
+        bucket = self._next
+        return bucket is not None and self._demand.pays(bucket)
 
     @torch.inference_mode()
     def record(self) -> None:
-        """Records the pass of the bucket that was used most. Takes the time of some passes."""
-        bucket = max(self._examples, key=self._uses.__getitem__)
-        batch = self._examples.pop(bucket)
-        del self._uses[bucket]
-        if self.recorder.has_room():
-            self._record(bucket, batch)
-        else:
-            self._is_full = True
-            self._examples.clear()
+        """Continues the recording of a pass for about `step_s` seconds. Without one, begins that of
+        the bucket that gains the most.
+
+        Raises:
+            DeviceLostError: the device can compute nothing any more.
+        """
+        unfinished = self._unfinished or self._begun()
+        if unfinished:
+            with self.guard.recording(unfinished.bucket.name):
+                self._advance(unfinished)
         self._publish()
 
-    def _record(self, bucket: ShapeBucket, batch: Batch) -> None:
-        while len(self._graphs) >= self.most:
-            self._graphs.popitem(last=False)
-        try:
-            graph = self._recorded(bucket, batch)
-        except Exception as error:
-            log.warning("passes are not recorded", exc_info=error)
-            # Errors of CUDA have several lines of advice.
-            reason, *_ = str(error).splitlines() or [type(error).__name__]
-            self._refuse(bucket.form, f"The model's passes cannot be recorded: {reason}")
-            return
-        shapes = [tuple(shape) for _, shape, _ in bucket.shapes]
-        if graph is None:
-            log.info("a recorded pass of the shapes %s is slower", shapes)
-            self._slower.add(bucket)
-        else:
-            log.info("recorded a pass of the shapes %s", shapes)
-            self._graphs[bucket] = graph
+    def _begun(self) -> _Unfinished | None:
+        bucket = self._demand.best
+        if bucket is None:
+            return None
+        if not self.guard.allows(bucket.name):
+            log.warning("a pass is not recorded, because it ended a replica: %s", bucket.name)
+            self._skip(bucket)
+            return None
+        if not self.recorder.has_room():
+            self._stop(_FULL)
+            return None
+        steps = self._steps(bucket, self._demand.example(bucket))
+        self._unfinished = _Unfinished(bucket, steps)
+        return self._unfinished
 
-    def _recorded(self, bucket: ShapeBucket, batch: Batch) -> _Graph | None:
-        """Returns the recorded pass of a bucket, or None if it is slower than the example's usual
-        pass.
+    def _advance(self, unfinished: _Unfinished) -> None:
+        ends_at = time.monotonic() + self.step_s
+        try:
+            next(unfinished.steps)
+            while time.monotonic() < ends_at:
+                next(unfinished.steps)
+        except StopIteration as end:
+            self._unfinished = None
+            self._keep(unfinished.bucket, end.value)
+        except Exception as error:
+            self._unfinished = None
+            self._fail(unfinished.bucket, error)
+
+    def _steps(self, bucket: ShapeBucket, batch: Batch) -> Generator[None, None, _Graph | None]:
+        """Records the pass of a bucket. See `_Unfinished.steps`.
 
         Raises the errors of the recorder, and `UnfitPassError`.
         """
         inputs = self.buckets.inputs(bucket, batch)
+        for _ in range(WARM_UPS):
+            self.recorder.warm_up(lambda: self.run(bucket.call, inputs))
+            yield
+        while len(self._graphs) >= self.most:
+            self._graphs.popitem(last=False)
         recording = self.recorder.record(lambda: self.run(bucket.call, inputs))
         graph = _Graph(inputs, recording)
+        yield
         trial = _trial(batch)
         ours, theirs = self._replayed(graph, trial), self.run(bucket.call, trial)
         if not _difference(ours, theirs) <= self.tolerance:
             raise UnfitPassError("a replayed pass has other outputs than a usual one")
-        replay_s = self.recorder.seconds(lambda: self._replayed(graph, batch))
-        usual_s = self.recorder.seconds(lambda: self.run(bucket.call, batch))
+        yield
+        replay_s = yield from self._least_s(lambda: self._replayed(graph, batch))
+        usual_s = yield from self._least_s(lambda: self.run(bucket.call, batch))
+        self._demand.measured(bucket, 1 - replay_s / usual_s if usual_s else 0.0)
         return graph if replay_s <= usual_s else None
 
-    def _refuse(self, form: Hashable, reason: str) -> None:
-        self._refused[form] = reason
-        for bucket in [bucket for bucket in self._examples if bucket.form == form]:
-            del self._examples[bucket]
-        for bucket in [bucket for bucket in self._graphs if bucket.form == form]:
-            del self._graphs[bucket]
+    def _least_s(self, compute: Callable[[], Outputs]) -> Generator[None, None, float]:
+        """Measures a pass several times. Returns the shortest duration in seconds."""
+        durations: list[float] = []
+        for _ in range(TIMINGS):
+            durations.append(self.recorder.seconds(compute))
+            yield
+        return min(durations)
+
+    def _keep(self, bucket: ShapeBucket, graph: _Graph | None) -> None:
+        if graph is None:
+            log.info("a recorded pass is slower: %s", bucket.name)
+            self._skip(bucket)
+            return
+        log.info("recorded a pass: %s", bucket.name)
+        self._demand.drop(bucket)
+        self._graphs[bucket] = graph
+
+    def _fail(self, bucket: ShapeBucket, error: Exception) -> None:
+        log.warning("passes are not recorded", exc_info=error)
+        # Errors of CUDA have several lines of advice.
+        reason, *_ = str(error).splitlines() or [type(error).__name__]
+        if not self.recorder.is_usable():
+            raise DeviceLostError(f"The device failed while a pass was recorded: {reason}")
+        if is_out_of_memory(error):
+            self._stop(_FULL)
+            return
+        self._refused[bucket.form] = f"The model's passes cannot be recorded: {reason}"
+        self._demand.drop_form(bucket.form)
+        for recorded in [recorded for recorded in self._graphs if recorded.form == bucket.form]:
+            del self._graphs[recorded]
+
+    def _skip(self, bucket: ShapeBucket) -> None:
+        self._skipped.add(bucket)
+        self._demand.drop(bucket)
+
+    def _stop(self, reason: str) -> None:
+        self._stop_reason = reason
+        self._demand.clear()
 
     def clear(self) -> None:
         """Drops all recorded passes, so that their memory is free."""
         self._graphs.clear()
-        self._uses.clear()
-        self._examples.clear()
+        self._unfinished = None
+        self._demand.clear()
         self._publish()
 
     def _publish(self) -> None:
-        full = "The device has too little free memory." if self._is_full else ""
-        problem = next(iter(self._refused.values()), full)
+        problem = next(iter(self._refused.values()), self._stop_reason)
         self.state = RecordedPasses(len(self._graphs), problem)
 
 
@@ -219,15 +293,20 @@ def _floats(outputs: Mapping[str, Any], names: list[str]) -> dict[str, torch.Ten
     }
 
 
-def graphs_of(engine: TorchEngine, kind: ModelKind) -> GraphCache | None:
+def graphs_of(engine: TorchEngine, kind: ModelKind, guard: RecordingGuard) -> GraphCache | None:
     """Returns the recorded passes of a loaded model. None if they cannot be recorded: the device is
     no GPU, or the model decides between the steps of a pass.
 
     A failed recording leaves torch's random numbers unusable, so other kinds are not even tried.
     """
     is_able = kind is ModelKind.PASSES and engine.stages.steps is None
-    if engine.device.type != "cuda" or not is_able:
+    if engine.recorder is None or not is_able:
         return None
     tolerance = TOLERANCE if engine.dtype == torch.float32 else HALF_TOLERANCE
-    buckets = PaddedBuckets(engine.stages)
-    return GraphCache(engine.run, buckets, CudaRecorder(engine.device), tolerance=tolerance)
+    return GraphCache(
+        engine.run,
+        PaddedBuckets(engine.stages),
+        engine.recorder,
+        tolerance=tolerance,
+        guard=guard,
+    )

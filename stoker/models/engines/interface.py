@@ -84,8 +84,16 @@ class PassCache(Protocol):
         """True if `record` would record a pass."""
         ...
 
+    @property
+    def pays(self) -> bool:
+        """True if the time that `record` takes is worth a delay of requests."""
+        ...
+
     def record(self) -> None:
-        """Records a pass."""
+        """Continues the recording of a pass for about the time of a pass.
+
+        Raises `DeviceLostError` if the device can compute nothing any more.
+        """
         ...
 
     def clear(self) -> None:
@@ -126,9 +134,16 @@ class OverlappingEngine(Engine, Protocol):
         """True if `use_idle_time` would make later passes faster."""
         ...
 
+    @property
+    def idle_work_pays(self) -> bool:
+        """True if the time of `use_idle_time` is worth a delay of requests."""
+        ...
+
     def use_idle_time(self) -> None:
-        """Makes later passes faster. Takes as long as a few passes. Called while no batch
+        """Makes later passes faster. Takes the time of a few passes at most. Called while no batch
         computes.
+
+        Raises `DeviceLostError` if the device can compute nothing any more.
         """
         ...
 

@@ -1,19 +1,14 @@
 """Records a pass once and replays it on the same tensors."""
 
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
+from stoker.models.engines.cuda_graphs import CudaGraphs
 from stoker.models.engines.transfers import Outputs
 
-_WARM_UPS = 2
-"""Number of passes before the recording. The first pass of a shape chooses kernels and allocates
-their workspaces, which is not allowed during a recording.
-"""
-_TIMINGS = 3
 RESERVE_SHARE, LEAST_RESERVE = 0.05, 1 << 30
 """Minimum free memory of the device for another recording: share of the total, and bytes. The
 larger value counts.
@@ -41,6 +36,16 @@ class Recorder(Protocol):
         """True if there is memory for another recording."""
         ...
 
+    def is_usable(self) -> bool:
+        """Waits for the device. Returns False if nothing can be computed any more."""
+        ...
+
+    def warm_up(self, compute: Callable[[], Outputs]) -> None:
+        """Runs a pass that will be recorded. Its first runs choose kernels and allocate their
+        workspaces, which a recording must not do.
+        """
+        ...
+
     def record(self, compute: Callable[[], Outputs]) -> Recording:
         """Returns the recording of a pass, whose inputs must stay at the same addresses.
 
@@ -62,6 +67,12 @@ class HostRecorder:
 
     def has_room(self) -> bool:
         return self._left > 0
+
+    def is_usable(self) -> bool:
+        return True
+
+    def warm_up(self, compute: Callable[[], Outputs]) -> None:
+        compute()
 
     def record(self, compute: Callable[[], Outputs]) -> Recording:
         self._left -= 1
@@ -93,8 +104,7 @@ class CudaRecorder:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream: torch.cuda.Stream | None = None
-        self._pool: Any = None
+        self._graphs = CudaGraphs(device)
         self._used_bytes = 0
         """Growth of torch's memory during all recordings."""
 
@@ -102,46 +112,24 @@ class CudaRecorder:
         free, total = torch.cuda.mem_get_info(self._device)
         return free >= max(LEAST_RESERVE, RESERVE_SHARE * total) and self._used_bytes < MOST_BYTES
 
+    def is_usable(self) -> bool:
+        return self._graphs.is_usable()
+
+    def warm_up(self, compute: Callable[[], Outputs]) -> None:
+        self._graphs.warm_up(compute)
+
     def record(self, compute: Callable[[], Outputs]) -> Recording:
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(self._device)
-            self._pool = torch.cuda.graph_pool_handle()
         before = torch.cuda.memory_reserved(self._device)
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self._stream):
-            # On the same stream as the recording, because workspaces belong to a stream.
-            for _ in range(_WARM_UPS):
-                compute()
-            torch.cuda.synchronize(self._device)
-            outputs = self._captured(graph, compute)
-        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        graph, outputs = self._graphs.capture(compute)
         self._used_bytes += max(0, torch.cuda.memory_reserved(self._device) - before)
         return _CudaRecording(graph, outputs)
 
     def seconds(self, compute: Callable[[], Outputs]) -> float:
-        return min(self._timed(compute) for _ in range(_TIMINGS))
-
-    def _timed(self, compute: Callable[[], Outputs]) -> float:
         torch.cuda.synchronize(self._device)
         started = time.perf_counter()
         compute()
         torch.cuda.synchronize(self._device)
         return time.perf_counter() - started
-
-    def _captured(self, graph: torch.cuda.CUDAGraph, compute: Callable[[], Outputs]) -> Outputs:
-        # Not `torch.cuda.graph`: it empties torch's caches, so that later passes would allocate
-        # again. Other threads may load adapters during a capture.
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-        try:
-            outputs = compute()
-        except BaseException:
-            # `capture_end` fails too after an operation that cannot be captured.
-            with contextlib.suppress(RuntimeError):
-                graph.capture_end()
-            raise
-        graph.capture_end()
-        return outputs
 
 
 class _CudaRecording:
@@ -152,3 +140,8 @@ class _CudaRecording:
     def replay(self) -> Outputs:
         self._graph.replay()
         return self._outputs
+
+
+def recorder_of(device: torch.device) -> Recorder | None:
+    """Returns the recorder of an engine's device. None if recordings do not help it."""
+    return CudaRecorder(device) if device.type == "cuda" else None

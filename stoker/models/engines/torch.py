@@ -18,6 +18,7 @@ from stoker.models.engines.packed_layers import PackedLayers
 from stoker.models.engines.packing import NAMES, TokenPacking
 from stoker.models.engines.precision import dtype_of
 from stoker.models.engines.record import AUTO
+from stoker.models.engines.recorders import recorder_of
 from stoker.models.engines.shortage import free_unused
 from stoker.models.engines.stateless import make_stateless
 from stoker.models.engines.transfers import Outputs, Pending, stream_of
@@ -47,6 +48,7 @@ class TorchEngine:
         self.dtype = dtype_of(dtype, self.device)
         self._wanted = dtype
         self.stream = stream_of(self.device)
+        self.recorder = recorder_of(self.device)
 
     @classmethod
     def of(cls, spec: ReplicaSpec) -> Self:
@@ -175,6 +177,10 @@ class TorchEngine:
     @property
     def wants_idle_time(self) -> bool:
         return self.graphs is not None and self.graphs.is_wanting
+
+    @property
+    def idle_work_pays(self) -> bool:
+        return self.graphs is not None and self.graphs.pays
 
     def use_idle_time(self) -> None:
         if self.graphs:

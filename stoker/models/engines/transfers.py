@@ -101,12 +101,7 @@ class CudaStream:
         self._copies: torch.cuda.Stream | None = None
 
     def is_usable(self) -> bool:
-        # For example, after an illegal memory access all CUDA calls of the process fail.
-        try:
-            torch.cuda.synchronize(self._device)
-        except RuntimeError:
-            return False
-        return True
+        return is_usable(self._device)
 
     @contextlib.contextmanager
     def uploads(self) -> Generator[None]:
@@ -187,6 +182,16 @@ def _single(value: Any) -> Any:
 def _fetched(value: Any) -> Any:
     """Moves a tensor to main memory."""
     return _single(value).cpu() if isinstance(value, torch.Tensor) else value
+
+
+def is_usable(device: torch.device) -> bool:
+    """Waits for a GPU. Returns False if nothing can be computed any more."""
+    # After an invalid access, for example, every call to the process's context fails.
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return False
+    return True
 
 
 def stream_of(device: torch.device) -> DeviceStream:

@@ -13,6 +13,7 @@ from stoker.models.adapters.stored import StoredWeights
 from stoker.models.engines.interface import Progress
 from stoker.models.engines.openmp import on_passing_thread
 from stoker.models.engines.precision import dtype_of
+from stoker.models.engines.recording_guard import RecordingGuard
 from stoker.models.engines.torch import device_of
 from stoker.models.llm import batch_invariance as sharing
 from stoker.models.llm.checkpoint import TEXT, architecture, load_skeleton
@@ -49,6 +50,11 @@ class ScheduledEngine:
         model: Any = getattr(self._runner, "model", None)
         self.device = "cpu" if model is None else str(model.device)
         """Device of the weights. Conversions run on the CPU."""
+
+    def guard(self, guard: RecordingGuard) -> None:
+        """Notes captured steps from now on, and skips captures that ended earlier replicas."""
+        if isinstance(self._runner, PagedRunner):
+            self._runner.guard(guard)
 
     @property
     def convertible(self) -> bool:

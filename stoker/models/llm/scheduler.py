@@ -22,6 +22,7 @@ from stoker.models.llm.running import Running
 from stoker.models.llm.sampling import Drawn, draw_after, rows_of
 from stoker.models.llm.speculation import Speculation
 from stoker.models.llm.waiting import WaitingSequences
+from stoker.wire.passes import RecordedPasses
 
 if TYPE_CHECKING:
     import torch
@@ -70,6 +71,8 @@ class Scheduler:
         """Admitted sequences in the order of admission."""
         self._speculation = speculation
         self._clock = clock
+        self._is_usable = True
+        """False once the device can compute nothing any more."""
 
     @property
     def name(self) -> str:
@@ -94,7 +97,12 @@ class Scheduler:
 
     @property
     def alive(self) -> bool:
-        return True
+        return self._is_usable
+
+    @property
+    def recorded(self) -> RecordedPasses:
+        """Captured steps of the runner."""
+        return getattr(self._runner, "recorded", RecordedPasses())
 
     @property
     def children(self) -> Sequence[int]:
@@ -179,6 +187,9 @@ class Scheduler:
         outputs = [Output(sequence.id, [], [], error=why) for sequence in self._active]
         for output in outputs:
             self.cancel(output.id)
+        # Runners of other packages may lack it.
+        is_usable: Callable[[], bool] | None = getattr(self._runner, "is_usable", None)
+        self._is_usable = is_usable is None or is_usable()
         return outputs
 
     # --- admission ---

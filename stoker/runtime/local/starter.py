@@ -32,12 +32,14 @@ from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.prepared_workers import PreparedWorker, PreparedWorkers
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
+from stoker.runtime.observed import Reason
 from stoker.runtime.pool.callbacks import ReplicaCallbacks
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.specification import DeploymentSpec
 from stoker.sandbox import Opening
 from stoker.wire.notices import Notice
+from stoker.wire.passes import MOST_LOST
 from stoker.wire.protocol import ChosenPrecision, Execution, OwnEnvironment, ReplicaSpec, Sharing
 
 BOTH_BYTES = 512 * MIB
@@ -231,6 +233,7 @@ class ReplicaStarter:
                     is_on_device=plan.is_on_device,
                 ),
                 sleeps=plan.is_on_device and self._device_sizing.may_sleep(spec),
+                lost_recordings=self._findings.lost_recordings(spec.source, sharing_key),
             ),
             worker.id if worker else None,
         )
@@ -272,7 +275,15 @@ class ReplicaStarter:
             elif is_chosen:
                 self._engines.could_not_load(spec)
 
-        return ReplicaCallbacks(calibrated, shared, chosen, changed, load_failed)
+        def recording_lost(name: str) -> None:
+            count = self._findings.keep_lost_recording(spec.source, sharing_key, name)
+            if pool := self._pools.get(spec.id):
+                rest = "CUDA graphs of this model" if count >= MOST_LOST else "this one"
+                message = f"A replica ended while it recorded a CUDA graph ({name})."
+                message += f" Later replicas do not record {rest}."
+                pool.add_event(Reason.RECORDING_SKIPPED, message)
+
+        return ReplicaCallbacks(calibrated, shared, chosen, changed, load_failed, recording_lost)
 
     def _precision(self, spec: DeploymentSpec, key: str) -> ChosenPrecision | None:
         """Returns the precision that an earlier replica chose for an `auto` dtype."""

@@ -17,3 +17,4 @@ class ReplicaCallbacks:
         lambda _precision, _notices: None
     )
     on_load_failed: Callable[[LoadError], None] = lambda _problem: None
+    on_recording_lost: Callable[[str], None] = lambda _name: None

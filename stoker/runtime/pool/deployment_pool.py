@@ -207,6 +207,9 @@ class DeploymentPool:
         took_too_much = replica.kill_cause.reason is Reason.MEMORY_EXCEEDED
         out_of_memory = out_of_memory or took_too_much
         replica.mark_ended(how, out_of_memory=out_of_memory, has_fallback=is_quarantined)
+        # The next replica does not record the pass, so it does not end in the same way.
+        is_avoided = not out_of_memory and _ended_by_itself(replica)
+        is_avoided = is_avoided and replica.report_lost_recording()
         if replica.status is Status.READY:
             reason = replica.kill_cause.reason or Reason.WORKER_LOST
             message = _why_ended(replica, how)
@@ -216,7 +219,9 @@ class DeploymentPool:
             elif out_of_memory and not is_quarantined:
                 problem = LoadError(f"{how}.", out_of_memory=True)
                 self._starts.failed(Reason.OUT_OF_MEMORY, problem)
-            elif not is_quarantined and (problem := self._load_problem(replica, how, is_faulty)):
+            elif not (is_quarantined or is_avoided) and (
+                problem := self._load_problem(replica, how, is_faulty)
+            ):
                 self._starts.failed(reason, problem)
             elif state.status is Status.READY:
                 state.add_event(reason, message)
@@ -321,6 +326,11 @@ class DeploymentPool:
             recorded_passes=vitals.recorded.count,
             recording_problem=vitals.recorded.problem,
         )
+
+
+def _ended_by_itself(replica: ReplicaHandle) -> bool:
+    """Returns True if a ready replica ended or hung."""
+    return replica.status is Status.READY and replica.kill_cause.reason in (None, Reason.STALLED)
 
 
 def _why_ended(replica: ReplicaHandle, how: str) -> str:

@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 _MOST_DEVICE_CHARS = 32
 _ENDED = Moved("its process has ended")
+_MOST_RECORDING_CHARS = 256
 KEEP_ALIVE_S = 10.0
 """Seconds between keep-alives in a stream without other parts."""
 
@@ -61,6 +62,10 @@ class FlightReader(Protocol):
 
         Both are empty if no record exists.
         """
+        ...
+
+    def read_recording(self) -> str:
+        """Returns the name of the pass that the replica was recording. Empty if there was none."""
         ...
 
     def remove(self) -> None:
@@ -210,7 +215,9 @@ class ReplicaHandle(Lifecycle):
         )
         self._pending_move.end(_ENDED)
         preparing, running = self.flight.read_slots()
-        self._calls.lose_all(preparing | running, self._kill_cause.details)
+        # If it was recording a pass, no call in the engine caused its end.
+        begun = preparing if self.flight.read_recording() else preparing | running
+        self._calls.lose_all(begun, self._kill_cause.details)
 
     def close(self) -> None:
         self._calls.end_all_cancelled()
@@ -324,6 +331,15 @@ class ReplicaHandle(Lifecycle):
         """
         preparing, running = self.flight.read_slots()
         return bool(preparing) and not running
+
+    def report_lost_recording(self) -> bool:
+        """For an ended replica: reports the pass that it was recording. Returns False if there was
+        none.
+        """
+        name = cut(self.flight.read_recording(), _MOST_RECORDING_CHARS)
+        if name:
+            self._callbacks.on_recording_lost(name)
+        return bool(name)
 
     def why_unhealthy(self, heartbeat_timeout_s: float, stall_timeout_s: float) -> str | None:
         """Returns why a ready replica should be replaced: silent, or alive without progress. None

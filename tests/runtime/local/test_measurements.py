@@ -55,6 +55,20 @@ def test_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert Measurements(tmp_path).budgets(SOURCE, KEY) == {"torch": 64}
 
 
+def test_lost_recordings_are_kept_by_model_and_device(tmp_path: Path) -> None:
+    findings = Measurements(tmp_path)
+    assert findings.lost_recordings(SOURCE, KEY) == []
+    assert findings.keep_lost_recording(SOURCE, KEY, "a") == 1
+    assert findings.keep_lost_recording(SOURCE, KEY, "a") == 1
+    assert findings.keep_lost_recording(SOURCE, KEY, "b") == 2
+    assert findings.keep_lost_recording(SOURCE, KEY, "c") == 2
+    again = Measurements(tmp_path)
+    assert again.lost_recordings(SOURCE, KEY) == ["b", "c"]
+    assert again.lost_recordings(SOURCE, "cuda") == []
+    again.forget(SOURCE)
+    assert again.lost_recordings(SOURCE, KEY) == []
+
+
 def test_of_a_model_that_is_gone_nothing_is_written(tmp_path: Path) -> None:
     folder = in_the_way(tmp_path)
     findings = Measurements(tmp_path)

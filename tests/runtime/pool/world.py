@@ -68,9 +68,13 @@ class Flight:
     def __init__(self) -> None:
         self.preparing: set[int] = set()
         self.running: set[int] = set()
+        self.recording = ""
 
     def read_slots(self) -> tuple[set[int], set[int]]:
         return self.preparing, self.running
+
+    def read_recording(self) -> str:
+        return self.recording
 
     def remove(self) -> None: ...
 

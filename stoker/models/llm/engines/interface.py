@@ -1,8 +1,9 @@
 """Interface of an engine for a language model: it loads the model and returns a `LanguageModel`."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from stoker.models.engines.recording_guard import RecordingGuard
 from stoker.models.llm.interface import LanguageModel
 from stoker.wire.protocol import Execution, Sharing
 
@@ -50,4 +51,13 @@ class LanguageEngine(Protocol):
         Returns a function that switches to the converted model. It is called on the engine's thread
         between two steps. Raises any error of the libraries.
         """
+        ...
+
+
+@runtime_checkable
+class Guarded(Protocol):
+    """Engine that captures steps."""
+
+    def guard(self, guard: RecordingGuard) -> None:
+        """Notes captured steps from now on, and skips captures that ended earlier replicas."""
         ...

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from stoker.models.adapters.applying import Adapters, LoadedAdapter
+from stoker.models.engines.transfers import stream_of
 from stoker.models.llm.checkpoint import TEXT, load_model
 from stoker.models.llm.engines.caches import (
     Caches,
@@ -211,6 +212,10 @@ class TorchRunner:
                 self._groups[kind] = _without(group, rows)
             else:
                 del self._groups[kind]
+
+    def is_usable(self) -> bool:
+        """Waits for the device. Returns False if nothing can be computed any more."""
+        return stream_of(self.model.device).is_usable()
 
     def rest(self) -> bool:
         return False

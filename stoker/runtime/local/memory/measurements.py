@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from stoker.wire.passes import MOST_LOST
 from stoker.wire.protocol import ChosenPrecision, Sharing
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ _CONTEXTS = "contexts of devices"
 
 
 class Measurements:
-    """Measured batch budgets, measured GPU memory, batch sharing and precision of each model."""
+    """Batch budgets, GPU memory, batch sharing, precision and lost recordings of each model."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,6 +70,21 @@ class Measurements:
         if self.precision(source, key) != precision:
             text = msgspec.json.encode(precision).decode()
             self._keep(source, self._precision_key(key), text)
+
+    def lost_recordings(self, source: str, key: str) -> list[str]:
+        """Returns the names of passes that ended a replica while they were recorded."""
+        value = self._read(source).get(self._recordings_key(key))
+        try:
+            return msgspec.json.decode(value, type=list[str]) if value else []
+        except (TypeError, msgspec.MsgspecError):
+            return []
+
+    def keep_lost_recording(self, source: str, key: str, name: str) -> int:
+        """Adds such a name. Returns the number of names."""
+        names = list(dict.fromkeys([*self.lost_recordings(source, key), name]))[-MOST_LOST:]
+        text = msgspec.json.encode(names).decode()
+        self._keep(source, self._recordings_key(key), text)
+        return len(names)
 
     def device_bytes(self, source: str, key: str) -> int | None:
         """Returns the bytes that torch needs of each GPU of one replica. None if not measured
@@ -114,6 +130,9 @@ class Measurements:
 
     def _precision_key(self, key: str) -> str:
         return f"precision-{key}-{self._versions}"
+
+    def _recordings_key(self, key: str) -> str:
+        return f"lost-recordings-{key}-{self._versions}"
 
     def _keep(self, source: str, key: str, value: int | str) -> None:
         """Stores a value. Never raises, because callers are in the middle of a change of state."""

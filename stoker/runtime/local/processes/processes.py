@@ -29,6 +29,9 @@ class FlightFile:
     def read_slots(self) -> tuple[set[int], set[int]]:
         return flight.read_slots(self._path)
 
+    def read_recording(self) -> str:
+        return flight.read_recording(self._path)
+
     def remove(self) -> None:
         # The file is deleted with the replica's folder at the latest.
         with contextlib.suppress(OSError):

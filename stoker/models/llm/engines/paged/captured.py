@@ -13,6 +13,10 @@ from typing import Protocol
 
 import torch
 
+from stoker.models.engines.cuda_graphs import CudaGraphs
+from stoker.models.engines.recording_guard import DeviceLostError, RecordingGuard
+from stoker.wire.passes import RecordedPasses
+
 log = logging.getLogger(__name__)
 
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -21,9 +25,9 @@ WIDTHS = tuple(1024 * 4**power for power in range(8))
 """Lengths of sequences in tokens for which steps are captured."""
 WANTED = 8
 """Number of steps without a fitting capture after which the step is captured between steps."""
-PAUSE_S = 1.0
-"""Minimum seconds between two captures while sequences run. A capture takes as long as a step that
-is not captured.
+PAUSE_S, REST = 1.0, 20
+"""Minimum time between two captures while sequences run: in seconds, and as a ratio to the duration
+of the last capture. A capture takes as long as some steps that are not captured.
 """
 MOST_BYTES = 512 << 20
 """Maximum bytes of device memory for all captured steps."""
@@ -41,6 +45,10 @@ class Capturing(Protocol):
         """
         ...
 
+    def is_usable(self) -> bool:
+        """Waits for the device. Returns False if nothing can be computed any more."""
+        ...
+
     def used_bytes(self) -> int:
         """Returns the bytes of device memory in use."""
         ...
@@ -53,6 +61,9 @@ class EagerCapturing:
         step()
         return step
 
+    def is_usable(self) -> bool:
+        return True
+
     def used_bytes(self) -> int:
         return 0
 
@@ -62,23 +73,15 @@ class CudaCapturing:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
-        self._pool = torch.cuda.graph_pool_handle()
+        self._graphs = CudaGraphs(device)
 
     def capture(self, step: Callable[[], None]) -> Replay:
-        current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            # Loads kernels and allocates workspaces, which a capture must not do.
-            step()
-        graph = torch.cuda.CUDAGraph()
-        # Other threads may use CUDA meanwhile.
-        with torch.cuda.graph(
-            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-        ):
-            step()
-        current.wait_stream(self._stream)
+        self._graphs.warm_up(step)
+        graph, _ = self._graphs.capture(step)
         return graph.replay
+
+    def is_usable(self) -> bool:
+        return self._graphs.is_usable()
 
     def used_bytes(self) -> int:
         free, total = torch.cuda.mem_get_info(self._device)
@@ -176,10 +179,24 @@ class CapturedSteps:
         self._wanted = Counter[tuple[int, int]]()
         """Counts the steps without a fitting capture by their shape."""
         self._used = 0
-        self._last = -PAUSE_S
-        self._is_off = False
+        self._next_at = 0.0
+        """Earliest time of the next capture while sequences run."""
+        self._guard = RecordingGuard()
+        self._skipped: set[tuple[int, int]] = set()
+        """Shapes whose captures ended earlier replicas."""
+        self._problem = ""
+        """Reason that no more steps are captured."""
         self._logits: torch.Tensor | None = None
         """Results of every captured step: float32 (rows, vocabulary)."""
+
+    def guard(self, guard: RecordingGuard) -> None:
+        """Notes captures from now on, and skips captures that ended earlier replicas."""
+        self._guard = guard
+        self._problem = guard.problem
+
+    @property
+    def state(self) -> RecordedPasses:
+        return RecordedPasses(len(self._captured), self._problem)
 
     @torch.inference_mode()
     def logits(self, rows: Sequence[StepRow]) -> torch.Tensor | None:
@@ -204,55 +221,70 @@ class CapturedSteps:
     def capture_between(self) -> None:
         """Captures the shape that most steps lacked, if enough steps lacked it.
 
-        Called between two steps. At most one capture per `PAUSE_S` delays a step.
+        Called between two steps. At most one capture per `PAUSE_S` delays a step. Raises
+        `DeviceLostError` if the device can compute nothing any more.
         """
-        if not self._wanted or self._clock() < self._last + PAUSE_S:
+        if not self._wanted or self._clock() < self._next_at:
             return
         shape, count = self._wanted.most_common(1)[0]
         if count >= WANTED:
             self._capture(shape)
 
     def capture_idle(self) -> bool:
-        """Captures one shape while no sequence runs. Returns True if more shapes remain."""
-        wanted = [shape for shape in self._wanted if shape not in self._captured]
+        """Captures one shape while no sequence runs. Returns True if more shapes remain. Raises
+        `DeviceLostError` if the device can compute nothing any more.
+        """
+        done = self._captured.keys() | self._skipped
+        wanted = [shape for shape in self._wanted if shape not in done]
         narrow = -(-min(WIDTHS[0], self._longest) // self._block_tokens)
         # The largest is first, so that the others reuse its memory.
-        wanted += [
-            shape
-            for bucket in reversed(BUCKETS)
-            if (shape := (bucket, narrow)) not in self._captured
-        ]
-        if self._is_off or not wanted:
+        wanted += [shape for bucket in reversed(BUCKETS) if (shape := (bucket, narrow)) not in done]
+        if self._problem or not wanted:
             return False
         self._capture(wanted[0])
-        return not self._is_off and len(wanted) > 1
+        return not self._problem and len(wanted) > 1
 
     def _shape(self, rows: int, blocks: int) -> tuple[int, int] | None:
         """Returns the smallest shape for a step. None if nothing is captured for it."""
         bucket = next((bucket for bucket in BUCKETS if bucket >= rows), None)
-        if bucket is None or self._is_off:
+        if bucket is None or self._problem:
             return None
         width = next(width for width in WIDTHS if width >= blocks * self._block_tokens)
-        return bucket, -(-min(width, self._longest) // self._block_tokens)
+        shape = bucket, -(-min(width, self._longest) // self._block_tokens)
+        return None if shape in self._skipped else shape
 
     @torch.inference_mode()
     def _capture(self, shape: tuple[int, int]) -> None:
-        rows, blocks = shape
         self._wanted.pop(shape, None)
-        before = self._capturing.used_bytes()
-        try:
-            self._captured[shape] = self._made(rows, blocks)
-        except Exception:
-            self._is_off = True
-            self._wanted.clear()
-            log.exception("steps cannot be captured: every step is computed without a graph")
+        name = "decode steps {}x{}".format(*shape)
+        if not self._guard.allows(name):
+            log.warning("a step is not captured, because it ended a replica: %s", name)
+            self._skipped.add(shape)
             return
+        started, before = self._clock(), self._capturing.used_bytes()
+        with self._guard.recording(name):
+            try:
+                self._captured[shape] = self._made(*shape)
+            except Exception as error:
+                self._fail(error)
+                return
+        ended = self._clock()
+        self._next_at = ended + max(PAUSE_S, REST * (ended - started))
         self._used += max(self._capturing.used_bytes() - before, 0)
-        self._last = self._clock()
         if self._used > self._most_bytes:
-            self._is_off = True
-            self._wanted.clear()
+            self._stop("The captured steps hold all memory that they may use.")
             log.info("no more steps are captured: they hold %d MiB", self._used >> 20)
+
+    def _fail(self, error: Exception) -> None:
+        log.error("steps cannot be captured: every step runs without a graph", exc_info=error)
+        reason, *_ = str(error).splitlines() or [type(error).__name__]
+        if not self._capturing.is_usable():
+            raise DeviceLostError(f"The device failed while a step was captured: {reason}")
+        self._stop(f"The model's steps cannot be captured: {reason}")
+
+    def _stop(self, reason: str) -> None:
+        self._problem = reason
+        self._wanted.clear()
 
     def _made(self, rows: int, blocks: int) -> _Captured:
         if self._logits is None:

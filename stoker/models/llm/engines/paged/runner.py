@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from stoker.models.adapters.applying import Adapters, LoadedAdapter
+from stoker.models.engines.recording_guard import RecordingGuard
+from stoker.models.engines.transfers import stream_of
 from stoker.models.llm.blocks import BlockCache
 from stoker.models.llm.engines.paged import attention, norms, sizes
 from stoker.models.llm.engines.paged.captured import CapturedSteps, Capturing, StepBuffer, StepRow
@@ -23,6 +25,7 @@ from stoker.models.llm.engines.paged.memory import BlockMemory
 from stoker.models.llm.engines.paged.varlen import MixedAttention, VarlenAttention
 from stoker.models.llm.engines.positions import PositionAxes, Positions, longest
 from stoker.models.llm.interface import Features
+from stoker.wire.passes import RecordedPasses
 from stoker.wire.protocol import Sharing
 
 if TYPE_CHECKING:
@@ -166,6 +169,19 @@ class PagedRunner:
         # The tokens of a prompt with images do not identify it.
         if identifier not in self._images:
             self._cache.computed(identifier, length)
+
+    def is_usable(self) -> bool:
+        """Waits for the device. Returns False if nothing can be computed any more."""
+        return stream_of(self.model.device).is_usable()
+
+    def guard(self, guard: RecordingGuard) -> None:
+        """Notes captures from now on, and skips captures that ended earlier replicas."""
+        if self._captured:
+            self._captured.guard(guard)
+
+    @property
+    def recorded(self) -> RecordedPasses:
+        return self._captured.state if self._captured else RecordedPasses()
 
     def rest(self) -> bool:
         """Captures a step. Returns True if more remain."""
