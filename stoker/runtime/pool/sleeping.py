@@ -4,6 +4,7 @@ A replica falls asleep after its pending calls. It accepts no calls until it is 
 """
 
 import asyncio
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -12,6 +13,8 @@ from stoker.runtime.pool.draining import Draining
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Launcher, SleepError
 from stoker.runtime.pool.state import State
+
+log = logging.getLogger(__name__)
 
 
 class Sleeping:
@@ -86,6 +89,9 @@ class Sleeping:
             await self._launcher.sleep(replica.id)
         except SleepError as error:
             self._kill(replica, f"its GPU memory could not be moved to main memory: {error}")
+        except Exception:
+            log.exception("GPU memory of a replica could not be moved to main memory")
+            self._kill(replica, "its GPU memory could not be moved to main memory")
         else:
             message = "Its GPU memory was moved to main memory. The next request moves it back."
             self._state.add_event(Reason.ASLEEP, message)
