@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
+from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
 from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, OnProgress
 from stoker.runtime.listening import RuntimeListener
@@ -147,6 +148,14 @@ class DeploymentPool:
             return False
         self._starts.failed(problem.reason or Reason.LOAD_FAILED, problem)
         return True
+
+    def refuse(self, problem: CapacityError) -> None:
+        """Reports that a replica can never get its memory, unless replicas or starts exist: they
+        report their own errors.
+        """
+        state = self._state
+        if state.running and not state.replicas and not state.starts:
+            self._starts.refused(problem)
 
     def evict(self, replica: ReplicaHandle) -> None:
         """Ends a replica to free its memory for another deployment. A ready one is drained."""
