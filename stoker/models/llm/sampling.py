@@ -23,10 +23,10 @@ from stoker.models.llm.inverse import DrawChoice, DrawOptions, Way
 from stoker.models.llm.token_edits import Array, BatchEdits, exclude, uploaded
 from stoker.wire.generation_request import MAX_LOGPROBS
 
-NOTHING = "The model returned no token that could be sampled."
-NO_NUMBERS = (
-    "The model's scores of the next token are not numbers (NaN or infinity). Its weights may be "
-    "damaged, or its 'dtype' too narrow: deploy it with 'dtype': 'float32'."
+NOTHING = (
+    "No token could be sampled: all tokens are excluded, or the model's scores are not numbers (NaN "
+    "or infinity). Its weights may be damaged, or its 'dtype' too narrow: deploy it with 'dtype': "
+    "'float32'."
 )
 UNWRITABLE = (
     "The answer cannot follow the requested form: the model's tokenizer, or its "
@@ -127,9 +127,7 @@ def _block(logits: torch.Tensor, rows: Sequence[DrawRow]) -> list[Drawn | DrawEr
             results.append(error)
         elif pick.finite:
             results.append((pick.token, pick.logprob))
-        elif not torch.isfinite(logits[place].max()):
-            results.append(DrawError(NO_NUMBERS))
-        elif rows[place].draws.matcher:
+        elif rows[place].draws.matcher and torch.isfinite(logits[place].max()):
             results.append(FormError(UNWRITABLE))
         else:
             results.append(DrawError(NOTHING))
@@ -139,7 +137,7 @@ def _block(logits: torch.Tensor, rows: Sequence[DrawRow]) -> list[Drawn | DrawEr
 def _likeliest(logits: torch.Tensor) -> list[Drawn | DrawError]:
     (numbers,) = _fetched([torch.stack(logits.max(-1), dim=1)])
     return [
-        (int(token), None) if isfinite(largest) else DrawError(NO_NUMBERS)
+        (int(token), None) if isfinite(largest) else DrawError(NOTHING)
         for largest, token in numbers
     ]
 
