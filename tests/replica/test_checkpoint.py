@@ -110,8 +110,11 @@ async def test_a_process_in_another_state(moves: DriverCheckpoints, state: Path)
 async def test_a_driver_that_hangs(moves: DriverCheckpoints, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DRIVER_HANGS", "1")
     monkeypatch.setattr(checkpoints, "_MOVE_S", 0.2)
+    await moves.start()
+    assert moves.is_supported
     with pytest.raises(SleepError, match=r"the driver did not answer within 0\.2 s"):
         await moves.sleep(PID)
+    assert not moves.is_supported, "later replicas are unloaded at once"
 
 
 async def test_the_program_is_reused(moves: DriverCheckpoints, state: Path):

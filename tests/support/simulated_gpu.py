@@ -5,6 +5,8 @@ and checkpoints. Everything above is real: allocator, pools, launcher, supervisi
 import asyncio
 import contextlib
 import itertools
+import json
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +19,8 @@ import pytest
 from stoker.base.config import MIB, Settings
 from stoker.runtime.interface import LoadError
 from stoker.runtime.local import runtime as runtime_module
+from stoker.runtime.local.conversions import preparations
+from stoker.runtime.local.memory.device_sizing import WORK_BYTES
 from stoker.runtime.local.memory.devices import Device, ProcessBytes
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.processes import gpu_sandbox, processes
@@ -74,6 +78,7 @@ class Gpu:
         self.most_used = 0
         self.is_present = True
         self.problem = ""
+        """Reason that the driver's program gives no answer."""
 
     @property
     def used(self) -> int:
@@ -89,6 +94,8 @@ class Gpu:
         self.held.pop(pid, None)
 
     def table(self) -> Sequence[Device]:
+        if self.problem:
+            return []
         other = device(1, 1 << 20)
         present = [replace(self.device, used_bytes=self.used)] if self.is_present else []
         # A driver that lists no device may only be busy.
@@ -124,8 +131,6 @@ class Process:
 
     async def _load(self) -> None:
         await asyncio.sleep(self.machine.durations.load)
-        if self.machine.fails_load:
-            raise AssertionError(self.machine.fails_load)
         self.machine.gpu.allocate(self.pid, self.device_bytes + CONTEXT)
         self.tell(Loaded(self.machine.durations.load, convertible=False, device="cuda:0"))
 
@@ -223,7 +228,8 @@ class Machine:
         """Deployments of the started processes, in order."""
         self.moves: list[tuple[str, int]] = []
         """`sleep` or `wake`, with the process."""
-        self.fails_load = ""
+        self.cannot_be_killed = False
+        """True if processes hang in the kernel, where no signal ends them."""
         self.driver_hangs = False
         """True if checkpoints hang until their timeout."""
         self._pids = itertools.count(_FIRST_PID)
@@ -251,7 +257,8 @@ class Machine:
         self.forks.append(process.deployment)
 
     def kill(self, replica_id: str) -> None:
-        if process := self.running.get(replica_id):
+        process = self.running.get(replica_id)
+        if process and not self.cannot_be_killed:
             self.ends(process, -9)
 
     def pid(self, replica_id: str) -> int | None:
@@ -318,8 +325,16 @@ class Checkpoints:
         await asyncio.sleep(seconds)
 
 
+def write_weights(folder: Path, size: int) -> None:
+    """Writes a file of weights in half precision, without their content."""
+    header = json.dumps({"w": {"dtype": "F16", "shape": [size // 2], "data_offsets": [0, size]}})
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header.encode())
+        file.truncate(8 + len(header) + size)
+
+
 class Folders:
-    """Finds one empty folder for each model."""
+    """Finds the same folder for each model."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -342,8 +357,10 @@ async def runtime_on(
     monkeypatch.setattr(processes, "ReplicaHandle", partial(ReplicaHandle, clock=clock))
     monkeypatch.setattr(processes, "Channel", machine.channel)
     monkeypatch.setattr(gpu_sandbox.gpu_places, "has_nvidia", lambda: False)
+    monkeypatch.setattr(preparations, "read_ahead", lambda _folder: None)
     model = folder / "model"
     model.mkdir(exist_ok=True)
+    write_weights(model, machine.device_bytes - WORK_BYTES)
     runtime = LocalRuntime(
         Settings(data_dir=folder / "data", **{"memory_budget_mib": 200 * 1024, **settings}),
         Folders(model),  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stoker.base.config import MIB
+from stoker.runtime.local.memory.sizing import HEADROOM
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.observed import Status
 from stoker.runtime.specification import Readiness
@@ -20,6 +21,7 @@ from tests.support import virtual_time
 from tests.support.simulated_gpu import (
     CONTEXT,
     GIB,
+    MAIN_BYTES,
     Gpu,
     Machine,
     no_budget_is_exceeded,
@@ -59,8 +61,7 @@ class Crowd:
                     account_id=f"acct_{number % accounts}",
                     device="cuda",
                     readiness=readiness,
-                    # The first claim is this and the context.
-                    memory_bytes=DEVICE_BYTES,
+                    memory_bytes=int(MAIN_BYTES * HEADROOM),
                 ),
                 running=True,
             )
@@ -149,15 +150,55 @@ def check_order(crowd: Crowd) -> None:
         assert bool(memory.asleep_bytes(replica_id)) == is_asleep
 
 
+def check_served(crowd: Crowd) -> None:
+    assert sum(map(len, crowd.waits.values())) == CALLS
+    assert len(crowd.waits) == DEPLOYMENTS, "each was called and answered"
+    assert crowd.longest < MOST_WAIT_S
+    # Each start serves a call that found no replica, apart from those that fill a free place.
+    assert crowd.starts <= crowd.missed + DEPLOYMENTS
+    assert crowd.machine.gpu.most_used > BUDGET * 0.9, "the card is used"
+
+
 def test_all_are_served_and_warm_ones_sleep(crowd: Callable[..., Crowd]) -> None:
     served = crowd()
-    print(
-        served.longest,
-        served.missed,
-        served.starts,
-        served.machine.moves[:3],
-        served.moved("sleep"),
-        served.moved("wake"),
-        len(served.machine.forks),
-        served.machine.gpu.most_used / GIB,
-    )
+    check_served(served)
+    assert served.moved("sleep") > 20
+    assert served.moved("sleep") - served.moved("wake") <= WARM
+    hot = [f"dep_{number}" for number in range(HOT)]
+    assert [served.machine.forks.count(name) for name in hot] == [1] * HOT, "they stay"
+    assert max(max(served.waits[name]) for name in hot) < 1
+
+
+def test_without_sleep_they_are_unloaded(crowd: Callable[..., Crowd]) -> None:
+    served = crowd(gpu_sleep=False)
+    check_served(served)
+    assert served.machine.moves == []
+
+
+def test_without_main_memory_they_are_unloaded(crowd: Callable[..., Crowd]) -> None:
+    """Main memory has room for the processes and for two sleeping replicas."""
+    processes = int(MAIN_BYTES * HEADROOM) * (PLACES + 4)
+    served = crowd(memory_budget_mib=(processes + 2 * REPLICA) // MIB)
+    check_served(served)
+    assert served.moved("sleep") < served.starts / 2
+
+
+def test_no_account_starves(crowd: Callable[..., Crowd]) -> None:
+    served = crowd(accounts=3, a_second=8.0)
+    check_served(served)
+    of_accounts = [
+        [
+            wait
+            for number in range(DEPLOYMENTS)
+            if number % 3 == account
+            for wait in served.waits[f"dep_{number}"]
+        ]
+        for account in range(3)
+    ]
+    means = [sum(waits) / len(waits) for waits in of_accounts]
+    assert max(means) < 3 * min(means)
+
+
+def test_calls_faster_than_models_load(crowd: Callable[..., Crowd]) -> None:
+    served = crowd(a_second=40.0)
+    check_served(served)

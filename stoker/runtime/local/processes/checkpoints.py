@@ -120,6 +120,10 @@ class DriverCheckpoints:
             async with asyncio.timeout(seconds):
                 line = await process.stdout.readline()
         except TimeoutError:
+            if self._is_supported:
+                log.error("GPU driver hangs in a checkpoint: no more replicas are put to sleep")
+            # Each attempt would delay the claim that it frees memory for by the timeout.
+            self._is_supported = False
             raise SleepError(f"the driver did not answer within {seconds:g} s") from None
         if not line:
             raise SleepError("the program ended")
