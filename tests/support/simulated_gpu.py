@@ -36,6 +36,7 @@ from stoker.wire.protocol import (
     FromReplica,
     Heartbeat,
     Loaded,
+    LoadFailed,
     ReplicaSpec,
     RequestResult,
     Shutdown,
@@ -131,6 +132,10 @@ class Process:
 
     async def _load(self) -> None:
         await asyncio.sleep(self.machine.durations.load)
+        if not self.machine.gpu.is_present:
+            self.tell(LoadFailed("CUDA error: no device"))
+            self.machine.ends(self, 1)
+            return
         self.machine.gpu.allocate(self.pid, self.device_bytes + CONTEXT)
         self.tell(Loaded(self.machine.durations.load, convertible=False, device="cuda:0"))
 
@@ -292,12 +297,12 @@ class Machine:
 class Checkpoints:
     """The driver's checkpoints of the machine's processes."""
 
-    is_supported = True
-
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self.is_supported = False
 
-    async def start(self) -> None: ...
+    async def start(self) -> None:
+        self.is_supported = True
 
     async def close(self) -> None: ...
 

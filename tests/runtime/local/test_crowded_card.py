@@ -28,13 +28,13 @@ from tests.support.simulated_gpu import (
     runtime_on,
 )
 
-DEPLOYMENTS, PLACES, HOT, WARM = 40, 30, 4, 20
+DEPLOYMENTS, PLACES, HOT, WARM = 40, 30, 4, 30
 CARD = 80 * GIB
 BUDGET = int(CARD * 0.9)
 REPLICA = BUDGET // PLACES
 """Bytes of a replica on the card, with its context. The claim adds 5 % to a part of it."""
 DEVICE_BYTES = int((REPLICA - CONTEXT - 20 * MIB) / 1.05)
-CALLS = 500
+CALLS = 300
 MOST_WAIT_S = 20.0
 """Longest acceptable wait. A call waits for a drain, a move to main memory, and a load."""
 

@@ -185,6 +185,7 @@ class TestAdvice:
     def test_too_few_devices(self, rooms: list[int]) -> None:
         assert "GPUs it fits" not in self.TEXT.advice(rooms)
 
-    def test_a_share_fits_no_cpu(self) -> None:
-        assert "'cpu'" in self.TEXT.advice([GIB])
-        assert "'cpu'" not in replace(self.TEXT, share=0.9).advice([GIB])
+    def test_the_cpu_if_that_is_possible(self) -> None:
+        assert "'cpu'" not in self.TEXT.advice([GIB])
+        advice = replace(self.TEXT, may_use_cpu=True).advice([GIB])
+        assert advice == "Or set 'device' to 'cpu', where it has room."

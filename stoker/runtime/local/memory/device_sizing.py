@@ -61,14 +61,16 @@ class DeviceSizing:
         weights = self._weights.get(spec.source)
         in_half = weights.in_half(spec.dtype) if weights else 0
         is_text = spec.pipeline in GENERATING
+        share = environments.gpu_share(self._settings, spec.engine)
         return DeviceNeed(
             size=self._known(spec),
-            share=environments.gpu_share(self._settings, spec.engine),
+            share=share,
             count=graphics.count,
             index=graphics.index,
             is_optional=graphics.is_optional,
             half_size=self._with_work(in_half) if in_half else 0,
             overhead=self._with_work(0),
+            may_use_cpu=share is None and not graphics.is_optional,
             weights=_on_vllm(weights, spec) if weights and is_text else 0,
             small_size=self._with_work(weights.in_four_bits) if weights and is_text else 0,
             spread_by=_spread_by(spec) if is_text else "",

@@ -219,6 +219,8 @@ class DeviceNeed:
     """Bytes that it would need in half precision. 0 if unknown, or if it is half precision."""
     overhead: int = 0
     """Bytes that any model needs in addition to its weights."""
+    may_use_cpu: bool = False
+    """True if the deployment requires a device, but could run on the CPU."""
     weights: int = 0
     """Bytes of the model's weights on all its devices together. 0 if unknown."""
     small_size: int = 0
@@ -250,7 +252,7 @@ class DeviceNeed:
             self._in_half(max(rooms)),
             self._spread(rooms),
             self._small(max(rooms)),
-            "" if self.share is not None else "Or set 'device' to 'cpu', where it has room.",
+            "Or set 'device' to 'cpu', where it has room." if self.may_use_cpu else "",
         ]
         return " ".join(filter(None, sentences))
 
