@@ -143,7 +143,7 @@ class TestKilledDuringAMove:
     def test_the_replica_that_falls_asleep(self, client: httpx.Client, slow: Path):
         expected = answer(client, "first")
         pid = wait_status(client, "first", "ready")["pid"]
-        slow.touch()
+        slow.write_text("sleep")
         with ThreadPoolExecutor() as pool:
             other = pool.submit(answer, client, "second")
             wait_status(client, "first", "asleep")
@@ -163,7 +163,7 @@ class TestKilledDuringAMove:
             for listed in client.get("/v1/deployments").raise_for_status().json()["data"]
             if listed["model"] == "second"
         )
-        slow.touch()
+        slow.write_text("wake")
         client.post(f"/v1/deployments/{second}/stop").raise_for_status()
         with ThreadPoolExecutor() as pool:
             call = pool.submit(answer, client, "first")
@@ -181,7 +181,7 @@ class TestKilledDuringAMove:
     def test_the_server(self, server: Server, client: httpx.Client, slow: Path):
         expected = answer(client, "first")
         pids = [wait_status(client, "first", "ready")["pid"]]
-        slow.touch()
+        slow.write_text("sleep")
         with ThreadPoolExecutor() as pool:
             pool.submit(answer, client, "second")
             pids.append(wait_status(client, "first", "asleep")["pid"])

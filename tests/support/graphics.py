@@ -54,7 +54,7 @@ class StoppedProcesses:
     def __init__(self, folder: Path) -> None:
         """
         Args:
-            folder: moves do not end while it has the file `SLOW_MOVES`.
+            folder: moves do not end while its file `SLOW_MOVES` names them: `sleep` or `wake`.
         """
         self._slow = folder / SLOW_MOVES
 
@@ -62,15 +62,15 @@ class StoppedProcesses:
 
     async def sleep(self, pid: int) -> None:
         _signal(pid, signal.SIGSTOP)
-        await self._move()
+        await self._move("sleep")
         _signal(pid, signal.SIGSTOP)
 
     async def wake(self, pid: int) -> None:
-        await self._move()
+        await self._move("wake")
         _signal(pid, signal.SIGCONT)
 
-    async def _move(self) -> None:
-        while self._slow.exists():
+    async def _move(self, action: str) -> None:
+        while self._slow.exists() and self._slow.read_text() == action:
             await asyncio.sleep(0.02)
 
     async def close(self) -> None: ...

@@ -216,6 +216,7 @@ class DeploymentPool:
         took_too_much = replica.kill_cause.reason is Reason.MEMORY_EXCEEDED
         out_of_memory = out_of_memory or took_too_much
         replica.mark_ended(how, out_of_memory=out_of_memory, has_fallback=is_quarantined)
+        self._sleeping.ended(replica)
         if replica.status is Status.READY:
             reason = replica.kill_cause.reason or Reason.WORKER_LOST
             message = _why_ended(replica, how)

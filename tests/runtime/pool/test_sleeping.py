@@ -225,8 +225,20 @@ async def test_its_end_during_a_wake_starts_another_replica():
     await settle()
     assert world.launcher.moves[-1] == ("wake", replica.id)
     world.pool.exited(replica, -9)
-    world.launcher.woken.set()
+    # The driver does not notice the end.
     successor = await world.loaded()
     assert successor is not replica
+    world.answer(successor)
+    assert await call == b"[]"
+
+
+async def test_its_end_during_a_move_that_hangs():
+    world = World(readiness=Readiness.WARM)
+    world.launcher.moved.clear()
+    replica = await asleep(world)
+    call = world.call()
+    await settle()
+    world.pool.exited(replica, -9)
+    successor = await world.loaded()
     world.answer(successor)
     assert await call == b"[]"
