@@ -122,9 +122,11 @@ class MaskGenerationStages(ImagePipelineStages):
         image = Image.fromarray(batch["pixels"][0].cpu().numpy())
         # The pipeline object drops masks whose scores are NaN.
         scores: list[torch.Tensor] = []
-        hook = self._pipe.model.register_forward_hook(
-            lambda _model, _inputs, outputs: scores.append(outputs["iou_scores"].flatten())
-        )
+
+        def keep(_model: Any, _inputs: Any, outputs: Any) -> None:
+            scores.append(outputs["iou_scores"].flatten())
+
+        hook = self._pipe.model.register_forward_hook(keep)
         try:
             found = [
                 self._pipe.forward(prepared, **during)
