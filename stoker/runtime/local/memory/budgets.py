@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stoker.base.config import MIB
+from stoker.base.device_budget import device_budget
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
 from stoker.runtime.local.memory.budget import Budget
@@ -16,10 +17,6 @@ from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 LEAST_OTHER_BYTES = 256 * MIB
 """Bytes of other processes that are ignored. The share of a device that replicas do not use covers
 them.
-"""
-REST_SHARE = 0.9
-"""Fraction of a device's memory that other processes do not hold, which replicas may use if their
-share of the device allows more.
 """
 WantedBy = Callable[[Budget], Collection[str]]
 """Returns the accounts that wait for a budget."""
@@ -110,12 +107,9 @@ class Budgets:
             book.total = 0
             return
         book.other_bytes = _held_by_others(book, device, use)
-        rest = device.total_bytes - book.other_bytes
-        share = self._device_share
+        budget = device_budget(device.total_bytes, book.other_bytes, self._device_share)
         # Present, but full of others: the device stays in the set.
-        book.total = max(
-            1, min(int(device.total_bytes * share), int(rest * max(share, REST_SHARE)))
-        )
+        book.total = max(1, budget)
 
     # --- capacity ---
 
