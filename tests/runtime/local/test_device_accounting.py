@@ -15,7 +15,7 @@ from stoker.base.errors import CapacityError
 from stoker.runtime.interface import LoadError
 from stoker.runtime.local.memory import device_watch
 from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, HEADROOM
-from stoker.runtime.local.memory.device_watch import Reading
+from stoker.runtime.local.memory.device_watch import DriverReading
 from stoker.runtime.local.memory.devices import Device
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.observed import Reason, Status
@@ -368,5 +368,5 @@ async def test_a_reading_without_devices_says_nothing(card: Card) -> None:
     card.read()
     before = card.world.runtime.machine().devices
     table: list[Device] = []
-    assert not card.world.runtime._device_watch.apply(Reading(table))
+    assert not card.world.runtime._device_watch.apply(DriverReading(table))
     assert card.world.runtime.machine().devices == before

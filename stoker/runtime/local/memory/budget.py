@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
 from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
-from stoker.runtime.local.memory.claims import Claims, Need
+from stoker.runtime.local.memory.claims import MemoryClaims, Need
 from stoker.runtime.local.memory.devices import Device
 
 LENT_IDLE_S = 30.0
@@ -19,7 +19,7 @@ memory.
 """
 
 
-class Budget(Claims):
+class Budget(MemoryClaims):
     def __init__(
         self,
         name: str,

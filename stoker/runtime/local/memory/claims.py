@@ -21,7 +21,7 @@ class _Claim:
     is_ending: bool = False
 
 
-class Claims:
+class MemoryClaims:
     """Bytes that each replica has claimed, whether or not they fit."""
 
     def __init__(self) -> None:

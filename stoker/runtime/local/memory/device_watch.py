@@ -29,7 +29,7 @@ _SLACK_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True)
-class Reading:
+class DriverReading:
     """One reading of the driver."""
 
     table: Sequence[Device]
@@ -108,7 +108,7 @@ class DeviceWatch:
         if reading.table and self._memory.shows_loss(reading.table, self._use(reading)):
             on_others()
 
-    async def _read(self) -> Reading:
+    async def _read(self) -> DriverReading:
         before = self._held()
         table = await asyncio.to_thread(self._devices.table)
         processes = await asyncio.to_thread(self._devices.processes)
@@ -118,9 +118,9 @@ class DeviceWatch:
             )
             for book in self._books()
         }
-        return Reading(table, processes, left)
+        return DriverReading(table, processes, left)
 
-    def apply(self, reading: Reading) -> bool:
+    def apply(self, reading: DriverReading) -> bool:
         """Corrects the budgets by a reading. Returns True if the set of devices changed."""
         table = reading.table
         if not table:
@@ -133,7 +133,7 @@ class DeviceWatch:
             log.warning("GPU set changed: %s", [device.name for device in table])
         return is_other_set
 
-    def _use(self, reading: Reading) -> DeviceUse:
+    def _use(self, reading: DriverReading) -> DeviceUse:
         return DeviceUse(self._real_bytes(reading.table, reading.processes), reading.left)
 
     def _held(self) -> Mapping[str, Mapping[str, int]]:
