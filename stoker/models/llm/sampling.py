@@ -24,9 +24,9 @@ from stoker.models.llm.token_edits import Array, BatchEdits, exclude, uploaded
 from stoker.wire.generation_request import MAX_LOGPROBS
 
 NOTHING = (
-    "No token could be sampled: all tokens are excluded, or the model's scores are not numbers "
-    "(NaN or infinity). Its weights may be damaged, or its 'dtype' too narrow: deploy it with "
-    "'dtype': 'float32'."
+    "The model returned no token that could be sampled. All tokens are excluded, or its scores are "
+    "not numbers (NaN or infinity): its weights may be damaged, or its 'dtype' too narrow. Deploy "
+    "it with 'dtype': 'float32'."
 )
 UNWRITABLE = (
     "The answer cannot follow the requested form: the model's tokenizer, or its "
