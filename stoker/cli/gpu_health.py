@@ -42,7 +42,11 @@ def checks(program: str = PROGRAM) -> list[DoctorCheck]:
         # A replica's user may enter its own folder below.
         Path(folder).chmod(0o711)
         cell = Cell(folder, _user(settings), str(settings.data_dir.resolve()))
-        question = GpuQuestion(cell=cell, is_strict=settings.gpu_sandbox == "strict")
+        question = GpuQuestion(
+            cell=cell,
+            is_strict=settings.gpu_sandbox == "strict",
+            memory_share=settings.gpu_memory_share,
+        )
         return [*_answers(msgspec.json.encode(question), program), *sleep_checks(settings)]
 
 

@@ -8,13 +8,14 @@ like the replicas that the engine host forks.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from stoker import sandbox
+from stoker.base.device_budget import device_budget
 from stoker.replica import gpu_attempts, gpu_facts, gpu_walls
 from stoker.replica.cuda_guard import CudaGuard, has_cuda_build
 from stoker.sandbox.attempt import Attempt, AttemptResult, outcome_of
@@ -31,6 +32,7 @@ _NOT_RUN = (
     "context in a fork, context behind each wall, matrix multiplication, context memory, "
     "checkpoint and restore, MPS"
 )
+_IGNORED_MIB, _SHOWN = 256, 3
 GUARD = CudaGuard()
 _HOST_HINT = "Install stoker with its dependencies."
 _CUDA_HINT = "Install a build of torch for CUDA (docs/containers.md: TORCH=cuda)."
@@ -44,6 +46,8 @@ def checks(question: GpuQuestion) -> Iterator[GpuCheck]:
     if has_device or gpu_facts.has_driver():
         yield _files()
         yield _driver(devices)
+    if memories := gpu_facts.memories():
+        yield memory_check(memories, gpu_facts.processes(), question.memory_share)
     yield _torch(has_device=has_device)
     if has_cuda_build():
         yield _host()
@@ -105,6 +109,35 @@ def _driver(devices: gpu_facts.GpuListing) -> GpuCheck:
         return GpuCheck("GPU: driver", "ok", f"{driver}, for CUDA {outcome.text} and earlier")
     hint = "Install the driver's library libcuda.so.1, and let LD_LIBRARY_PATH name its folder."
     return GpuCheck("GPU: driver", "fail", outcome.text, hint)
+
+
+def memory_check(
+    memories: Sequence[gpu_facts.GpuMemory],
+    processes: Sequence[gpu_facts.GpuProcess],
+    share: float,
+) -> GpuCheck:
+    """Returns how much memory is in use, by which processes, and how much replicas may use."""
+    name = "GPU: memory"
+    message = "; ".join(
+        f"{each.used:,} of {each.total:,} MiB in use, so that replicas may use "
+        f"{device_budget(each.total, each.used, share):,} MiB"
+        for each in memories
+    )
+    if all(each.used < _IGNORED_MIB for each in memories):
+        return GpuCheck(name, "ok", message)
+    if processes:
+        message += f". In use by {', '.join(map(_described, processes[:_SHOWN]))}"
+    hint = (
+        "Memory of other processes is subtracted from the server's budget. If another server uses "
+        "this GPU, give each a part of it with STOKER_GPU_MEMORY_SHARE, such as 0.45. Replicas of "
+        "this server are listed as well if it runs."
+    )
+    return GpuCheck(name, "warn", message, hint)
+
+
+def _described(process: gpu_facts.GpuProcess) -> str:
+    name = process.name.rpartition("/")[2] or "?"
+    return f"{name} (process {process.pid}, {process.held_mib:,} MiB)"
 
 
 def _torch(*, has_device: bool) -> GpuCheck:

@@ -41,6 +41,46 @@ def used_mib() -> int | None:
     return sum(numbers) if numbers else None
 
 
+@dataclass(frozen=True)
+class GpuMemory:
+    """Memory of one device in MiB."""
+
+    used: int
+    total: int
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that holds memory of a device."""
+
+    pid: int
+    name: str
+    held_mib: int
+
+
+def memories() -> list[GpuMemory]:
+    """Returns the memory of each device. Empty if unknown."""
+    rows, _ = _ask("--query-gpu=memory.used,memory.total")
+    return [
+        GpuMemory(*map(int, row))
+        for row in rows
+        if len(row) == 2 and all(cell.isdecimal() for cell in row)
+    ]
+
+
+def processes() -> list[GpuProcess]:
+    """Returns the processes that hold memory, the largest first. In a container, some may be
+    missing.
+    """
+    rows, _ = _ask("--query-compute-apps=pid,process_name,used_memory")
+    found = [
+        GpuProcess(int(pid), name, int(held))
+        for pid, name, held in (row for row in rows if len(row) == 3)
+        if pid.isdecimal() and held.isdecimal()
+    ]
+    return sorted(found, key=lambda process: process.held_mib, reverse=True)
+
+
 def missing_devices() -> tuple[list[str], bool]:
     """Returns the missing device files, and whether CUDA cannot start without them."""
     missing = [

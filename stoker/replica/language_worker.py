@@ -5,6 +5,7 @@ model, and one that turns tokens into text. A forward pass releases the GIL, so 
 the same time.
 """
 
+import math
 from collections.abc import Sequence
 
 from stoker.models.adapters.applying import Adapters
@@ -259,11 +260,19 @@ def _failure(choice: Choice, output: Output) -> RequestFailure | None:
     """Returns the failure for the client if the model could not continue."""
     request = choice.request
     if not output.error:
+        if _has_nan(output):
+            return failures.model_failure(request.id, failures.NO_NUMBERS.message)
         return None
     if output.form:
         field = TOOLS_FIELD if choice.calls else request.generation.form_field
         return RequestFailure(request.id, "invalid_request", output.error, field)
     return failures.model_failure(request.id, output.error)
+
+
+def _has_nan(output: Output) -> bool:
+    """Returns True if a log probability is NaN. JSON would have null there."""
+    end = [output.end] if output.end else []
+    return any(math.isnan(each.value) for each in (*output.prompt, *output.logprobs, *end))
 
 
 def _field(error: InputError | None) -> str | None:

@@ -48,6 +48,8 @@ class RequestState:
     """Writer of a streamed answer."""
     written: int = 0
     """Number of samples with outputs that the writer received."""
+    invalid: set[int] = field(default_factory=set[int])
+    """Items with a sample that the model returned NaN or infinity for."""
     done: bool = False
     is_repeated: bool = False
     """True if the whole request is computed a second time."""
@@ -68,6 +70,7 @@ class RequestState:
         self.results = [None] * self.missing
         for values in (self.waiting, self.outputs, self.counts, self.held, self.fractions):
             values.clear()
+        self.invalid.clear()
         self.samples = 0
 
     def prepared(self, item: int, samples: int) -> None:
@@ -117,6 +120,8 @@ class RequestState:
         """Returns the answer once each item has its result. Raises `NoNumbersError`."""
         # Checked before numbers may become base64. Checked again below if they are computed only at
         # the end.
+        if self.invalid:
+            raise NoNumbersError
         _check_numbers(self.results)
         result = WORKS[self.work.task].finish(self.work, self.results)
         if isinstance(result, bytes):

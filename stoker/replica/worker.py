@@ -11,6 +11,7 @@ from typing import Any
 
 from stoker.models.adapters.applying import Adapters
 from stoker.models.engines.interface import Engine, overlaps
+from stoker.models.engines.invalid_numbers import is_invalid
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages import known_tokens
 from stoker.models.stages.base import (
@@ -264,12 +265,19 @@ class TaskWorker:
                 request: RequestState = entry.owner
                 if request.done:
                     continue
+                self._check_output(entry, output)
                 request.add(entry.item, entry.position, output)
                 self._count(request, output)
                 if request.writer:
                     self._write(request, request.writer)
                 elif request.waiting[entry.item] == 0:
                     self._finish_item(request, entry.item)
+
+    def _check_output(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
+        """Marks an item whose answer would be made of NaN or infinity."""
+        request: RequestState = entry.owner
+        if is_invalid(entry.sample, output):
+            request.invalid.add(entry.item)
 
     def _count(self, request: RequestState, output: Mapping[str, Any]) -> None:
         try:
@@ -281,6 +289,9 @@ class TaskWorker:
 
     def _write(self, request: RequestState, writer: StreamWriter) -> None:
         """Sends the outputs that arrived, in the samples' order."""
+        if request.invalid:
+            self._fail_stream(request)
+            return
         try:
             while (output := request.next_output()) is not None:
                 self._send_part(request, writer.add(output))
@@ -290,6 +301,14 @@ class TaskWorker:
             return
         if rest is not None:
             self._answer(request, rest)
+
+    def _fail_stream(self, request: RequestState) -> None:
+        """Fails a streamed answer without numbers. Later answers are computed in float32 if that
+        may help.
+        """
+        if self._fallback:
+            self._fallback.request()
+        self._fail(request, 0, failures.NO_NUMBERS, NoNumbersError())
 
     def _write_partial(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
         request: RequestState = entry.owner
@@ -302,10 +321,10 @@ class TaskWorker:
     def _finish_item(self, request: RequestState, index: int) -> None:
         outputs = request.outputs.pop(index)
         try:
-            request.results[index] = self._stages.postprocess(outputs, request.work.parameters)
-        except NoNumbersError as error:
-            self._fail(request, index, failures.NO_NUMBERS, error)
-            return
+            if index not in request.invalid:
+                request.results[index] = self._stages.postprocess(outputs, request.work.parameters)
+        except NoNumbersError:
+            request.invalid.add(index)
         except Exception as error:
             self._fail(request, index, failures.READ_OUTPUT, error)
             return
@@ -316,7 +335,7 @@ class TaskWorker:
             content = request.encoded()
         except NoNumbersError as error:
             if not self._repeat(request):
-                self._fail(request, 0, failures.NO_NUMBERS, error)
+                self._fail(request, min(request.invalid, default=0), failures.NO_NUMBERS, error)
             return
         except Exception as error:
             self._fail(request, 0, failures.ENCODE_RESULT, error)
@@ -364,6 +383,9 @@ class TaskWorker:
         next_sample = self._stages.following(output)
         samples = [] if next_sample is None else [(entry.position, next_sample)]
         held_entries = request.held.pop(entry.item, []) if entry.position == 0 else []
+        if samples or held_entries:
+            # The last output need not show that this one is invalid.
+            self._check_output(entry, output)
         samples += [
             (held_entry.position, self._stages.released(held_entry.sample, output))
             for held_entry in held_entries

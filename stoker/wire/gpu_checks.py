@@ -25,3 +25,5 @@ class GpuQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Resources of the confined children, like those of a replica."""
     is_strict: bool = False
     """True if replicas may have no openings."""
+    memory_share: float = 0.9
+    """Fraction of each GPU's memory that replicas may use."""

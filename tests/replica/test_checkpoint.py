@@ -3,6 +3,7 @@
 libcuda.c follows the driver's documentation. The real driver was not available.
 """
 
+import asyncio
 import shutil
 import subprocess
 import sys
@@ -109,8 +110,11 @@ async def test_a_process_in_another_state(moves: DriverCheckpoints, state: Path)
 async def test_a_driver_that_hangs(moves: DriverCheckpoints, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DRIVER_HANGS", "1")
     monkeypatch.setattr(checkpoints, "_MOVE_S", 0.2)
+    await moves.start()
+    assert moves.is_supported
     with pytest.raises(SleepError, match=r"the driver did not answer within 0\.2 s"):
         await moves.sleep(PID)
+    assert not moves.is_supported, "later replicas are unloaded at once"
 
 
 async def test_the_program_is_reused(moves: DriverCheckpoints, state: Path):
@@ -118,3 +122,39 @@ async def test_the_program_is_reused(moves: DriverCheckpoints, state: Path):
     first = [process.pid for process in moves._spare]
     await moves.wake(PID)
     assert [process.pid for process in moves._spare] == first
+
+
+async def test_a_program_that_is_killed_while_it_waits(moves: DriverCheckpoints, state: Path):
+    await moves.sleep(PID)
+    (spare,) = moves._spare
+    spare.kill()
+    await spare.wait()
+    await moves.wake(PID)
+    assert state.read_text() == RUNNING
+
+
+@pytest.mark.parametrize("action", ["sleep", "wake"])
+async def test_a_program_that_is_killed_during_a_move(
+    moves: DriverCheckpoints, state: Path, monkeypatch: pytest.MonkeyPatch, action: str
+):
+    if action == "wake":
+        await moves.sleep(PID)
+        await moves.close()
+    monkeypatch.setenv("DRIVER_HANGS", "1")
+    await moves.start()
+    (program,) = moves._spare
+    move = asyncio.create_task(getattr(moves, action)(PID))
+    await asyncio.sleep(0.1)
+    assert not move.done()
+    program.kill()
+    with pytest.raises(SleepError, match="the program ended"):
+        await move
+    monkeypatch.delenv("DRIVER_HANGS")
+    # Another process can move, and so can this one: its state did not change.
+    await getattr(moves, action)(PID)
+
+
+async def test_a_program_that_cannot_be_started(tmp_path: Path):
+    driver = DriverCheckpoints([str(tmp_path / "none")])
+    with pytest.raises(SleepError, match="could not be started"):
+        await driver.sleep(PID)

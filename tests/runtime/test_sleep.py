@@ -5,6 +5,7 @@ way to one another: the driver's part is replaced by a stop of the process.
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 import stoker.demo
 from tests.support.deploying import deploy, deployment
+from tests.support.graphics import SLOW_MOVES
 from tests.support.server import Server, running
 
 ROOT = Path(__file__).parents[2]
@@ -111,3 +113,82 @@ def test_a_killed_sleeper_is_replaced(client: httpx.Client):
     os.kill(sleeper["pid"], 9)
     assert answer(client, "second") == expected
     assert wait_status(client, "second", "ready")["pid"] != sleeper["pid"]
+
+
+def is_running(pid: int) -> bool:
+    """Returns True if a process exists and is no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def wait_ended(pid: int) -> None:
+    deadline = time.monotonic() + 20
+    while is_running(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+class TestKilledDuringAMove:
+    """SIGKILL while GPU memory moves. No process stays stopped, and the next call is answered."""
+
+    @pytest.fixture
+    def slow(self, server: Server) -> Iterator[Path]:
+        path = server.data_dir / SLOW_MOVES
+        yield path
+        path.unlink(missing_ok=True)
+
+    def test_the_replica_that_falls_asleep(self, client: httpx.Client, slow: Path):
+        expected = answer(client, "first")
+        pid = wait_status(client, "first", "ready")["pid"]
+        slow.write_text("sleep")
+        with ThreadPoolExecutor() as pool:
+            other = pool.submit(answer, client, "second")
+            wait_status(client, "first", "asleep")
+            os.kill(pid, 9)
+            wait_ended(pid)
+            # Its memory is free although the move has not ended.
+            assert other.result(60) == expected
+        slow.unlink()
+        assert answer(client, "first") == expected
+        assert wait_status(client, "first", "ready")["pid"] != pid
+
+    def test_the_replica_that_wakes(self, client: httpx.Client, slow: Path):
+        expected = answer(client, "second")
+        pid = wait_status(client, "first", "asleep")["pid"]
+        second = next(
+            listed["id"]
+            for listed in client.get("/v1/deployments").raise_for_status().json()["data"]
+            if listed["model"] == "second"
+        )
+        slow.write_text("wake")
+        client.post(f"/v1/deployments/{second}/stop").raise_for_status()
+        with ThreadPoolExecutor() as pool:
+            call = pool.submit(answer, client, "first")
+            # The GPU is free once the other one has ended.
+            while workers(client, "second"):
+                time.sleep(0.05)
+            time.sleep(1)
+            assert not call.done()
+            os.kill(pid, 9)
+            wait_ended(pid)
+            assert call.result(60) == expected
+        assert wait_status(client, "first", "ready")["pid"] != pid
+        client.post(f"/v1/deployments/{second}/start").raise_for_status()
+
+    def test_the_server(self, server: Server, client: httpx.Client, slow: Path):
+        expected = answer(client, "first")
+        pids = [wait_status(client, "first", "ready")["pid"]]
+        slow.write_text("sleep")
+        with ThreadPoolExecutor() as pool:
+            pool.submit(answer, client, "second")
+            pids.append(wait_status(client, "first", "asleep")["pid"])
+            server.kill()
+        for pid in pids:
+            wait_ended(pid)
+        slow.unlink()
+        server.restart()
+        server.wait_ready()
+        assert answer(client, "first") == answer(client, "second") == expected

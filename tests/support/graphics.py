@@ -1,8 +1,10 @@
 """A simulated machine with graphics devices, which exist only as a table."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 from stoker.base.config import MIB, Settings
 from stoker.runtime.interface import ModelLocator
@@ -11,7 +13,10 @@ from stoker.runtime.local.memory.devices import Device, ProcessBytes
 from stoker.runtime.local.processes.prepared_workers import PreparedWorkers
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.launcher import SleepError
 from stoker.runtime.specification import DeploymentSpec
+
+SLOW_MOVES = "slow-moves"
 
 
 def device(index: int, total_bytes: int) -> Device:
@@ -47,15 +52,36 @@ class StoppedProcesses:
 
     is_supported = True
 
+    def __init__(self, folder: Path) -> None:
+        """
+        Args:
+            folder: moves do not end while its file `SLOW_MOVES` names them: `sleep` or `wake`.
+        """
+        self._slow = folder / SLOW_MOVES
+
     async def start(self) -> None: ...
 
     async def sleep(self, pid: int) -> None:
-        os.kill(pid, signal.SIGSTOP)
+        _signal(pid, signal.SIGSTOP)
+        await self._move("sleep")
+        _signal(pid, signal.SIGSTOP)
 
     async def wake(self, pid: int) -> None:
-        os.kill(pid, signal.SIGCONT)
+        await self._move("wake")
+        _signal(pid, signal.SIGCONT)
+
+    async def _move(self, action: str) -> None:
+        while self._slow.exists() and self._slow.read_text() == action:
+            await asyncio.sleep(0.02)
 
     async def close(self) -> None: ...
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        raise SleepError("its process has ended") from None
 
 
 def with_sleep(
@@ -68,7 +94,8 @@ def with_sleep(
     DeviceSizing.measure = _as_claimed
     ReplicaHandle.is_on_cpu = False  # type: ignore[assignment]
     table = Table([device(0, 1200 * MIB)])
-    return LocalRuntime(_without_prepared(settings), folders, unfunded, table, StoppedProcesses())
+    checkpoints = StoppedProcesses(settings.data_dir)
+    return LocalRuntime(_without_prepared(settings), folders, unfunded, table, checkpoints)
 
 
 def with_prepared_workers(

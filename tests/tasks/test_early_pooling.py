@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from stoker.models.engines.buckets import PaddedBuckets
-from stoker.models.engines.graphs import LEAST_USES, GraphCache
+from stoker.models.engines.graph_demand import LEAST_USES
+from stoker.models.engines.graphs import GraphCache
 from stoker.models.engines.recorders import HostRecorder
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages.base import Sample

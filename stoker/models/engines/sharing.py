@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from stoker.models.engines.interface import Engine
+from stoker.models.engines.invalid_numbers import outputs_with_nan
 from stoker.models.engines.packing import TokenPacking
 from stoker.models.engines.probing import difference
 from stoker.models.engines.stateless import shortest_sparse
@@ -189,7 +190,7 @@ def _refuse_without_numbers(
     engine: TorchEngine, samples: Sequence[Sample], outputs: Sequence[Output]
 ) -> None:
     """Raises `ModelUnfitError` if every probe's output contains a NaN."""
-    lacking = [_without_numbers(*pair) for pair in zip(samples, outputs, strict=True)]
+    lacking = [outputs_with_nan(*pair) for pair in zip(samples, outputs, strict=True)]
     if not lacking or not all(lacking):
         return
     cause = "Its weights contain NaN or infinity: save the model with valid weights"
@@ -199,17 +200,6 @@ def _refuse_without_numbers(
         f"the model returns NaN in {', '.join(lacking[0])}, computed in "
         f"{str(engine.dtype).removeprefix('torch.')}. {cause}"
     )
-
-
-def _without_numbers(sample: Sample, output: Output) -> list[str]:
-    """Returns the names of the model's outputs that contain a NaN."""
-    input_names = {*sample.features, *sample.extras}
-    floats = (
-        (name, value)
-        for name, value in output.items()
-        if name not in input_names and torch.is_tensor(value) and value.is_floating_point()
-    )
-    return [name for name, value in floats if bool(value.isnan().any())]
 
 
 def _pairs(

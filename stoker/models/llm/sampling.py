@@ -23,7 +23,11 @@ from stoker.models.llm.samplers import SampledTokens, Sampler, SamplerOptions
 from stoker.models.llm.token_edits import Array, BatchEdits, exclude, uploaded
 from stoker.wire.generation_request import MAX_LOGPROBS
 
-NOTHING = "The model returned no token that could be sampled."
+NOTHING = (
+    "The model returned no token that could be sampled. All tokens are excluded, or its scores are "
+    "not numbers (NaN or infinity): its weights may be damaged, or its 'dtype' too narrow. Deploy "
+    "it with 'dtype': 'float32'."
+)
 UNWRITABLE = (
     "The answer cannot follow the requested form: the model's tokenizer, or its "
     "generation_config.json, has no token that may come next. Request a less "

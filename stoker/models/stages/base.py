@@ -31,6 +31,10 @@ _ELEMENTS_A_UNIT = 1024
 """
 
 
+INVALID = "is_invalid"
+"""Name of an output that is True for samples with other outputs chosen from NaN or infinity."""
+
+
 def bucket(length: int) -> int:
     """Returns a length rounded up, so that shapes repeat: oneDNN caches its kernels by shape."""
     step = 8 if length <= 64 else 16 if length <= 256 else 32

@@ -182,20 +182,22 @@ class GenerateStages(Stages):
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
     ) -> Mapping[str, Any]:
         """Returns `sequences`: the decoder's tokens, (batch, longest), int64, including the start
-        token.
+        token, and `INVALID`.
         """
         import torch
+
+        from stoker.models.stages.score_check import generated
 
         library: Any = torch
         options = dict(cast("Options", call))
         if self._own_options().get("stop_strings"):
             options["tokenizer"] = self.tokenizer
         if (seed := options.pop("seed", None)) is None:
-            return {"sequences": model.generate(**batch, **options)}
+            return generated(model, "sequences", **batch, **options)
         devices = [model.device] if model.device.type == "cuda" else []
         with library.random.fork_rng(devices=devices):
             library.manual_seed(seed)
-            return {"sequences": model.generate(**batch, **options)}
+            return generated(model, "sequences", **batch, **options)
 
     def prompt_length(self, output: Mapping[str, Any]) -> int:
         """Returns the number of tokens in the decoder's prompt, before the generated ones."""

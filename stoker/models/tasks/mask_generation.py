@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from stoker.models.stages.base import InputError, Sample, by_kind
+from stoker.models.stages.base import INVALID, InputError, Sample, by_kind
 from stoker.models.stages.pipelines import ImagePipelineStages
 from stoker.models.stages.png import mask_png
 from stoker.models.tasks.base import MediaRequest, Task
@@ -112,19 +112,29 @@ class MaskGenerationStages(ImagePipelineStages):
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
     ) -> Mapping[str, Any]:
         """Returns {"found": one dict per pass, with masks as run lengths, their scores and their
-        boxes}.
+        boxes}, and `INVALID`.
         """
+        import torch
         from PIL import Image
 
         options: Any = call
         before, during, _ = self._pipe._sanitize_parameters(**dict(options))
         image = Image.fromarray(batch["pixels"][0].cpu().numpy())
-        return {
-            "found": [
+        # The pipeline object drops masks whose scores are NaN.
+        scores: list[torch.Tensor] = []
+
+        def keep(_model: Any, _inputs: Any, outputs: Any) -> None:
+            scores.append(outputs["iou_scores"].flatten())
+
+        hook = self._pipe.model.register_forward_hook(keep)
+        try:
+            found = [
                 self._pipe.forward(prepared, **during)
                 for prepared in self._pipe.preprocess(image, **before)
             ]
-        }
+        finally:
+            hook.remove()
+        return {"found": found, INVALID: ~torch.cat(scores).isfinite().all()[None]}
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]

@@ -250,6 +250,8 @@ class LocalRuntime:
             self._preparations.add(spec)
         self._pools.mark_due(spec.id)
         pool.apply(spec, running=running)
+        if self._device_sizing.has_weights(spec.source):
+            self._sizing.refuse_too_large(pool)
 
     def check_fits(self, spec: DeploymentSpec) -> None:
         if spec.readiness is Readiness.HOT:
@@ -376,6 +378,9 @@ class LocalRuntime:
             weights := await asyncio.to_thread(read_weights, folder)
         ):
             self._device_sizing.keep_weights(spec.source, weights)
+            for pool in self._pools:
+                if pool.spec.source == spec.source:
+                    self._sizing.refuse_too_large(pool)
 
     def _preload_skipped(self, code: Preload, why: str) -> None:
         """Adds an event to each deployment whose model needs code that was not preloaded."""

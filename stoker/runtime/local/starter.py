@@ -271,7 +271,7 @@ class ReplicaStarter:
         def load_failed(problem: LoadError) -> None:
             # The next claim on a device is larger if the load ended for lack of memory.
             if uses_devices and problem.out_of_memory:
-                self._device_sizing.was_short(spec)
+                self._device_watch.check_shortage(self._device_sizing.was_short(spec))
             elif is_chosen:
                 self._engines.could_not_load(spec)
 

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
+from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
 from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, OnProgress
 from stoker.runtime.listening import RuntimeListener
@@ -148,6 +149,14 @@ class DeploymentPool:
         self._starts.failed(problem.reason or Reason.LOAD_FAILED, problem)
         return True
 
+    def refuse(self, problem: CapacityError) -> None:
+        """Reports that a replica can never get its memory, unless replicas or starts exist: they
+        report their own errors.
+        """
+        state = self._state
+        if state.running and not state.replicas and not state.starts:
+            self._starts.refused(problem)
+
     def evict(self, replica: ReplicaHandle) -> None:
         """Ends a replica to free its memory for another deployment. A ready one is drained."""
         if replica.status is Status.ASLEEP:
@@ -207,6 +216,7 @@ class DeploymentPool:
         took_too_much = replica.kill_cause.reason is Reason.MEMORY_EXCEEDED
         out_of_memory = out_of_memory or took_too_much
         replica.mark_ended(how, out_of_memory=out_of_memory, has_fallback=is_quarantined)
+        self._sleeping.ended(replica)
         # The next replica does not record the pass, so it does not end in the same way.
         is_avoided = not out_of_memory and _ended_by_itself(replica)
         is_avoided = is_avoided and replica.report_lost_recording()

@@ -73,7 +73,8 @@ class Draining:
         """Kills replicas that take too long to stop, are silent, or make no progress."""
         limits, now = self._limits, self._state.clock()
         for replica in list(self._state.replicas.values()):
-            if replica.status in (Status.STARTING, Status.ASLEEP):
+            is_moving = replica.status is Status.ASLEEP and not replica.outstanding
+            if replica.status is Status.STARTING or is_moving:
                 # A load, and a move of GPU memory, has its own deadline.
                 continue
             if why := replica.why_unhealthy(limits.heartbeat_timeout_s, limits.stall_timeout_s):

@@ -4,14 +4,18 @@ A replica falls asleep after its pending calls. It accepts no calls until it is 
 """
 
 import asyncio
-from collections.abc import Generator
+import logging
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
+from typing import Any
 
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.draining import Draining
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Launcher, SleepError
 from stoker.runtime.pool.state import State
+
+log = logging.getLogger(__name__)
 
 
 class Sleeping:
@@ -22,6 +26,8 @@ class Sleeping:
         self._falling: dict[str, asyncio.Task[None]] = {}
         """Maps a replica to the task that puts it to sleep."""
         self._waking: set[str] = set()
+        self._moves: dict[str, asyncio.Task[None]] = {}
+        """Maps a replica to the move of its GPU memory."""
 
     def begin(self, replica: ReplicaHandle) -> None:
         """Puts a replica to sleep after its pending calls."""
@@ -51,7 +57,7 @@ class Sleeping:
         """
         with self._attempt(replica):
             if falling := self._falling.get(replica.id):
-                await asyncio.shield(falling)
+                await asyncio.wait([falling])
             _check_alive(replica)
             spec = self._state.spec
             return await self._launcher.claim_device(spec, replica.id, is_needed=is_needed)
@@ -62,8 +68,13 @@ class Sleeping:
         Ends the replica and raises `SleepError` if that fails.
         """
         with self._attempt(replica):
-            await self._launcher.wake(replica.id)
+            await self._move(replica, self._launcher.wake(replica.id))
             _check_alive(replica)
+
+    def ended(self, replica: ReplicaHandle) -> None:
+        """Gives up the move of a replica that has ended. The driver may not notice its end."""
+        if move := self._moves.get(replica.id):
+            move.cancel()
 
     def is_waking(self, replica: ReplicaHandle) -> bool:
         return replica.id in self._waking
@@ -83,12 +94,27 @@ class Sleeping:
     async def _fall_asleep(self, replica: ReplicaHandle) -> None:
         try:
             await replica.wait_idle()
-            await self._launcher.sleep(replica.id)
+            await self._move(replica, self._launcher.sleep(replica.id))
         except SleepError as error:
             self._kill(replica, f"its GPU memory could not be moved to main memory: {error}")
+        except Exception:
+            log.exception("GPU memory of a replica could not be moved to main memory")
+            self._kill(replica, "its GPU memory could not be moved to main memory")
         else:
             message = "Its GPU memory was moved to main memory. The next request moves it back."
             self._state.add_event(Reason.ASLEEP, message)
+
+    async def _move(self, replica: ReplicaHandle, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a move until it or the replica ends. Raises `SleepError`."""
+        move = self._moves[replica.id] = asyncio.create_task(work)
+        try:
+            await move
+        except asyncio.CancelledError:
+            if not replica.has_ended:
+                raise
+            _check_alive(replica)
+        finally:
+            self._moves.pop(replica.id, None)
 
     def _kill(self, replica: ReplicaHandle, why: str) -> None:
         if not replica.has_ended:

@@ -64,6 +64,11 @@ class Starts:
         self._state.backoff.failed(problem)
         self._state.notify(reason, str(problem))
 
+    def refused(self, error: CapacityError) -> None:
+        """Records that a replica can never get its memory."""
+        if self._state.backoff.refused(error):
+            self._state.notify(Reason.INSUFFICIENT_MEMORY, error.message)
+
     def wait_error(self) -> StokerError:
         """Returns the error for a call after its wait: its replica still waits for memory, or
         loads.
@@ -89,7 +94,7 @@ class Starts:
         try:
             replica = await self._start(start)
         except CapacityError as error:
-            self._refused(error)
+            self.refused(error)
         except LoadError as error:
             if error.has_fallback:
                 self.begin(start.reason)
@@ -197,7 +202,3 @@ class Starts:
         elif replica.generation < state.generation and not state.starts:
             # The specification changed while the replica was loading.
             self.begin(Reason.CHANGED)
-
-    def _refused(self, error: CapacityError) -> None:
-        if self._state.backoff.refused(error):
-            self._state.notify(Reason.INSUFFICIENT_MEMORY, error.message)

@@ -1,5 +1,6 @@
 """Claims of GPU memory against the driver's numbers, on a simulated card."""
 
+import asyncio
 import json
 import struct
 from collections.abc import Iterator
@@ -16,9 +17,13 @@ from stoker.models.llm.engines.memory import claimed_cache_bytes
 from stoker.models.llm.engines.paged import sizes, varlen
 from stoker.models.llm.engines.paged.attention import AttentionLayer
 from stoker.models.llm.engines.paged.memory import block_bytes
+from stoker.runtime.interface import LoadError
+from stoker.runtime.local.memory import device_watch
 from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, HEADROOM
+from stoker.runtime.local.memory.device_watch import DriverReading
 from stoker.runtime.local.memory.devices import Device
 from stoker.runtime.local.memory.replica_table import Resident
+from stoker.runtime.observed import Reason, Status
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import Loaded
 from tests.runtime.local.test_device_sizing import GIB, MODEL, World
@@ -34,9 +39,11 @@ DRIVER_BYTES = 4 * MIB
 class Card:
     """A world whose larger card holds what the simulated replicas really use."""
 
-    def __init__(self, folder: Path, *, lists_processes: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, lists_processes: bool = True, gpu_memory_share: float = 0.9
+    ) -> None:
         folder.mkdir(exist_ok=True)
-        self.world = World(folder)
+        self.world = World(folder, gpu_memory_share=gpu_memory_share)
         self.lists_processes = lists_processes
         self.other_bytes = 0
         self.reserved: dict[str, int] = {}
@@ -171,6 +178,103 @@ async def test_two_servers_on_one_card(tmp_path: Path) -> None:
         card.world.close()
 
 
+async def test_two_servers_have_a_share_each(tmp_path: Path) -> None:
+    """One that fills its share leaves the other one's share as it is, and evicts nothing there."""
+    first, second = (Card(tmp_path / name, gpu_memory_share=0.5) for name in ("first", "second"))
+    for number in range(6):
+        await first.launch(spec(number), 2 * GIB)
+    for number in range(5):
+        await second.launch(spec(number), 2 * GIB)
+    for card, other in ((first, second), (second, first)):
+        card.other_bytes = other.ours
+        card.read()
+        (_, large) = card.world.runtime.machine().devices
+        assert large.budget_bytes == 20 * GIB
+        assert large.other_bytes == pytest.approx(other.ours, abs=16 * MIB)
+        assert card.world.runtime._memory.devices[1].excess < 0
+        card.world.close()
+
+
+class TestReading:
+    """A reading of the driver while replicas end and grow."""
+
+    @pytest.fixture(autouse=True)
+    def at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(device_watch, "CONFIRMED_S", 0.0)
+
+    async def test_a_replica_that_ends_during_it_is_not_another_process(self, card: Card) -> None:
+        ending, _ = [await card.launch(spec(number), 4 * GIB) for number in range(2)]
+        card.read()
+        loop, table = asyncio.get_running_loop(), card.world.table.table
+        used = card.used
+
+        def read() -> Any:
+            devices = table()
+            loop.call_soon_threadsafe(card.end, ending)
+            return [devices[0], replace(devices[1], used_bytes=used)]
+
+        card.world.table.table = read  # type: ignore[method-assign]
+        reading = await card.world.runtime._device_watch._read()
+        assert ending.replica.id not in card.reserved
+        card.world.runtime._device_watch.apply(reading)
+        (_, large) = card.world.runtime.machine().devices
+        assert (large.other_bytes, large.budget_bytes) == (0, 36 * GIB)
+
+    async def test_a_replica_that_grows_is_not_another_process(self, card: Card) -> None:
+        growing = await card.launch(spec(0), 4 * GIB)
+        card.read()
+        used, reports = card.used, 0
+
+        def read() -> Any:
+            nonlocal reports
+            reports += 1
+            if reports == 2:
+                # Its report of the next second.
+                growing.replica.vitals.device_bytes = 10 * GIB
+            small, large = card.world.table.there
+            return [small, replace(large, used_bytes=used + 6 * GIB)]
+
+        card.world.table.table = read  # type: ignore[method-assign]
+        card.world.table.holding = {}
+        await card.world.runtime._device_watch.look()
+        (_, large) = card.world.runtime.machine().devices
+        assert (reports, large.other_bytes, large.budget_bytes) == (2, 0, 36 * GIB)
+
+    async def test_another_process_is_seen(self, card: Card) -> None:
+        await card.launch(spec(0), 4 * GIB)
+        card.read()
+        small, large = card.world.table.there
+        card.world.table.there = [small, replace(large, used_bytes=card.used + 6 * GIB)]
+        await card.world.runtime._device_watch.look()
+        assert card.world.runtime.machine().devices[1].other_bytes == pytest.approx(
+            6 * GIB, abs=16 * MIB
+        )
+
+    async def test_a_device_that_is_missing_once_stays(self, card: Card) -> None:
+        both, answers = card.world.table.there, iter([1, 2])
+
+        def read() -> Any:
+            return both[: next(answers)]
+
+        card.world.table.table = read  # type: ignore[method-assign]
+        assert not await card.world.runtime._device_watch.look()
+        assert card.world.runtime.machine().devices[1].budget_bytes == 36 * GIB
+
+    async def test_a_load_without_memory_that_others_took(self, card: Card) -> None:
+        before = card.world.size(spec(0))
+        resident = await card.launch(spec(0), GIB)
+        card.read()
+        measured = card.world.size(spec(0))
+        small, large = card.world.table.there
+        card.world.table.there = [small, replace(large, used_bytes=card.used + 30 * GIB)]
+        resident.replica._callbacks.on_load_failed(LoadError("too little", out_of_memory=True))
+        assert card.world.size(spec(0)) == 2 * measured
+        async with asyncio.timeout(10):
+            while card.world.size(spec(0)) != measured:
+                await asyncio.sleep(0.01)
+        assert measured != before
+
+
 async def test_forty_deployments_on_a_card_for_thirty(card: Card) -> None:
     size = int(36 * GIB / 30.5 / HEADROOM) - CONTEXT
     served: list[int] = []
@@ -213,6 +317,36 @@ class TestFirstClaim:
         assert "set 'dtype' to 'bfloat16'" in caught.value.message
         with pytest.raises(CapacityError, match="Models with weights of up to"):
             await card.world.launch(replace(model, source="other", memory_bytes=50 * GIB))
+        with pytest.raises(CapacityError, match="Or set 'device' to 'cpu', where it has room"):
+            await card.world.launch(replace(model, source="other", memory_bytes=50 * GIB))
+
+    async def test_a_model_larger_than_the_card_is_reported_at_once(self, card: Card) -> None:
+        write_weights(card.world.model, "F32", 10 * GIB)
+        model, runtime = spec(0), card.world.runtime
+        runtime.apply(model, running=True)
+        await runtime._weigh(model, card.world.model)
+        stats = runtime.stats(model.id)
+        assert stats and stats.status is Status.FAILED
+        assert stats.reason is Reason.INSUFFICIENT_MEMORY
+        assert "cannot fit" in stats.message and "set 'dtype' to 'bfloat16'" in stats.message
+        # Another deployment of the model that fits.
+        runtime.apply(replace(model, id="dep_2", dtype="bfloat16"), running=True)
+        fitting = runtime.stats("dep_2")
+        assert fitting and fitting.status is Status.IDLE
+
+    async def test_a_language_model_larger_than_the_card(self, card: Card) -> None:
+        write_weights(card.world.model, "BF16", 40 * 10**9)
+        model = replace(spec(0), pipeline="text-generation", engine="vllm", device="cuda")
+        card.world.runtime.apply(model, running=False)
+        await card.world.runtime._weigh(model, card.world.model)
+        with pytest.raises(CapacityError) as caught:
+            await card.world.launch(model)
+        message = caught.value.message
+        assert "weights take 74.5 GiB, and its engine may use 36.0 GiB of the memory of GPU 1" in (
+            message
+        )
+        assert "With weights of 4 bits (AWQ or GPTQ, on vLLM) it needs about" in message
+        assert "GPUs it fits" not in message and "'cpu'" not in message
 
     async def test_auto_runs_it_on_the_cpu_and_says_why(self, card: Card) -> None:
         model = replace(spec(0), device="auto", memory_bytes=50 * GIB)
@@ -260,5 +394,5 @@ async def test_a_reading_without_devices_says_nothing(card: Card) -> None:
     card.read()
     before = card.world.runtime.machine().devices
     table: list[Device] = []
-    assert not card.world.runtime._device_watch.apply(table, {})
+    assert not card.world.runtime._device_watch.apply(DriverReading(table))
     assert card.world.runtime.machine().devices == before

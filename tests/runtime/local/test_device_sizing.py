@@ -15,6 +15,7 @@ from stoker.models.engines import catalogue
 from stoker.runtime.interface import LoadError
 from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, HEADROOM
+from stoker.runtime.local.memory.device_watch import DriverReading
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.pool.callbacks import ReplicaCallbacks
@@ -92,7 +93,9 @@ class World:
 
     def look(self) -> None:
         """Reads the devices, as the runtime does every few seconds."""
-        if self.runtime._device_watch.apply(self.table.table(), self.table.processes()):
+        if self.runtime._device_watch.apply(
+            DriverReading(self.table.table(), self.table.processes())
+        ):
             self.runtime._reserve_again()
 
     def size(self, spec: DeploymentSpec) -> int:

@@ -1,6 +1,7 @@
 """Parsing of the devices that the driver's program lists."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from stoker.base.config import MIB
 from stoker.runtime.local.memory.devices import Device, DeviceNeed, DriverDevices, read_table
 from tests.support.driver_program import DriverProgram
 
+GIB = 1024 * MIB
 FIRST, SECOND, THIRD = (f"GPU-{letter * 8}-0000-1111-2222-333333333333" for letter in "abc")
 ANSWER = f"""\
 {FIRST}, NVIDIA H100 80GB HBM3, 81559
@@ -162,3 +164,28 @@ def test_use_and_driver_are_read() -> None:
     assert (gpu.used_bytes, gpu.kind) == (450 * MIB, "NVIDIA L4 580.95.05")
     (gpu,) = read_table(f"{FIRST}, NVIDIA L4, 23034, [N/A], 580.95.05, [N/A]\n", None)
     assert gpu.used_bytes is None
+
+
+class TestAdvice:
+    TEXT = DeviceNeed(
+        size=100 * GIB,
+        weights=60 * GIB,
+        overhead=GIB,
+        small_size=20 * GIB,
+        spread_by="'engine' to 'vllm' and 'devices' in 'config'",
+    )
+
+    def test_names_the_devices_that_hold_it(self) -> None:
+        advice = self.TEXT.advice([25 * GIB, 40 * GIB, 36 * GIB])
+        by = "'engine' to 'vllm' and 'devices' in 'config'"
+        expected = f"Spread over 2 GPUs it fits: set {by} to 2."
+        assert expected in advice and "needs about 20.0 GiB and fits" in advice
+
+    @pytest.mark.parametrize("rooms", [[40 * GIB], [40 * GIB, 10 * GIB]])
+    def test_too_few_devices(self, rooms: list[int]) -> None:
+        assert "GPUs it fits" not in self.TEXT.advice(rooms)
+
+    def test_the_cpu_if_that_is_possible(self) -> None:
+        assert "'cpu'" not in self.TEXT.advice([GIB])
+        advice = replace(self.TEXT, may_use_cpu=True).advice([GIB])
+        assert advice == "Or set 'device' to 'cpu', where it has room."

@@ -1,11 +1,12 @@
 """Tests of replicas that give up their GPU memory and wake for the next call."""
 
 from dataclasses import replace
+from typing import Any
 
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.specification import Readiness
-from tests.runtime.pool.world import World, settle
+from tests.runtime.pool.world import LIMITS, World, settle
 
 
 async def asleep(world: World) -> ReplicaHandle:
@@ -18,6 +19,12 @@ async def asleep(world: World) -> ReplicaHandle:
     await settle()
     assert replica.status is Status.ASLEEP
     return replica
+
+
+def hear_from(replica: ReplicaHandle) -> None:
+    """Receives a sign of life that shows no progress."""
+    wire: Any = replica.channel
+    wire.receive()
 
 
 async def test_a_call_wakes_it():
@@ -181,4 +188,57 @@ async def test_a_call_during_the_move_waits_for_its_end():
     await settle()
     assert [name for name, _ in world.launcher.moves] == ["sleep", "claim", "wake"]
     world.answer(replica)
+    assert await call == b"[]"
+
+
+async def test_a_call_that_hangs_ends_it_before_the_move():
+    world = World(readiness=Readiness.WARM)
+    call = world.call()
+    replica = await world.loaded()
+    world.pool.put_to_sleep(replica)
+    await settle()
+    world.clock.now += LIMITS.stall_timeout_s - 1
+    hear_from(replica)
+    world.pool.tick()
+    assert world.launcher.killed == [] and not call.done()
+    world.clock.now += 2
+    hear_from(replica)
+    world.pool.tick()
+    assert world.launcher.killed == [replica.id]
+    assert "made no progress" in replica.kill_cause.details
+    call.cancel()
+
+
+async def test_an_unexpected_error_of_the_move_ends_it():
+    world = World(readiness=Readiness.WARM)
+    world.launcher.broken = True
+    replica = await asleep(world)
+    assert world.launcher.killed == [replica.id]
+
+
+async def test_its_end_during_a_wake_starts_another_replica():
+    world = World(readiness=Readiness.WARM)
+    replica = await asleep(world)
+    world.launcher.device.set()
+    world.launcher.woken.clear()
+    call = world.call()
+    await settle()
+    assert world.launcher.moves[-1] == ("wake", replica.id)
+    world.pool.exited(replica, -9)
+    # The driver does not notice the end.
+    successor = await world.loaded()
+    assert successor is not replica
+    world.answer(successor)
+    assert await call == b"[]"
+
+
+async def test_its_end_during_a_move_that_hangs():
+    world = World(readiness=Readiness.WARM)
+    world.launcher.moved.clear()
+    replica = await asleep(world)
+    call = world.call()
+    await settle()
+    world.pool.exited(replica, -9)
+    successor = await world.loaded()
+    world.answer(successor)
     assert await call == b"[]"

@@ -99,6 +99,11 @@ class Launcher:
         self.moved = asyncio.Event()
         """Set unless moves to main memory hang."""
         self.moved.set()
+        self.woken = asyncio.Event()
+        """Set unless moves back to the GPU hang."""
+        self.woken.set()
+        self.broken = False
+        """True if moves to main memory fail in an unexpected way."""
         self.ended: set[str] = set()
         self.device = asyncio.Event()
         """Set if the GPU has room."""
@@ -139,12 +144,15 @@ class Launcher:
 
     async def sleep(self, replica_id: str) -> None:
         self._move("sleep", replica_id)
+        if self.broken:
+            raise RuntimeError("unexpected")
         await self.moved.wait()
         if replica_id in self.ended:
             raise SleepError("its process has ended")
 
     async def wake(self, replica_id: str) -> None:
         self._move("wake", replica_id)
+        await self.woken.wait()
 
     async def claim_device(self, spec: DeploymentSpec, replica_id: str, *, is_needed: bool) -> bool:
         if not is_needed and not self.device.is_set():

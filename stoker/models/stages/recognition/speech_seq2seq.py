@@ -38,10 +38,12 @@ class Seq2SeqRecognitionStages(RecognitionStages):
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
     ) -> Mapping[str, Any]:
+        from stoker.models.stages.score_check import generated
+
         temperature, most = cast("tuple[float, int]", call)
         drawing: dict[str, Any] = {"do_sample": True, "temperature": temperature, "num_beams": 1}
         options = drawing if temperature else {}
-        return {"tokens": model.generate(**batch, **options, max_new_tokens=most)}
+        return generated(model, "tokens", **batch, **options, max_new_tokens=most)
 
     def windows(
         self, sound: "Samples", span: Span, silences: Silences, call: Hashable, *, is_cut: bool

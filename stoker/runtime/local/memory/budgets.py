@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stoker.base.config import MIB
+from stoker.base.device_budget import device_budget
 from stoker.base.errors import CapacityError
+from stoker.runtime.amounts import in_words
 from stoker.runtime.local.memory.budget import Budget
 from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
-from stoker.runtime.local.memory.devices import Device
+from stoker.runtime.local.memory.devices import Device, DeviceNeed
 from stoker.runtime.local.memory.evictions import Evictions
 from stoker.runtime.local.memory.waiting import Line, MemoryNeed, Waiter
 
@@ -25,6 +28,18 @@ class EvictionPlan(NamedTuple):
     """Budgets that a claim waits for."""
     victims: list[EvictionCandidate]
     """Replicas to evict for the missing bytes. Empty if evictions are not enough."""
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """Real use of the devices by replicas, around one reading of the driver."""
+
+    real: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Maps replicas to their bytes of each device. Others count as they claim."""
+    left: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Maps devices, by UUID, to the bytes that replicas gave up during the reading. The driver may
+    have counted them.
+    """
 
 
 class Budgets:
@@ -59,38 +74,43 @@ class Budgets:
         self.all = [self.main, *self.devices]
         self._evictions = {book: Evictions(book, candidates, clock) for book in self.all}
 
-    def found(
-        self, devices: Sequence[Device], real: Mapping[str, int] | None = None
-    ) -> tuple[bool, bool]:
+    def found(self, devices: Sequence[Device], use: DeviceUse) -> tuple[bool, bool]:
         """Updates which of the devices present at the start are still present, and how much of them
         other processes hold. Missing devices serve no claims.
 
         Returns whether the set of devices changed, and whether any budget changed.
-
-        Args:
-            real: maps replicas to their real bytes of each device. Others count as they claim.
         """
         present = {device.uuid: device for device in devices}
         before = [book.total for book in self.devices]
         for book in self.devices:
             if book.device:
-                self._update(book, present.get(book.device.uuid), real or {})
+                self._update(book, present.get(book.device.uuid), use)
         after = [book.total for book in self.devices]
         is_other_set = [bool(total) for total in before] != [bool(total) for total in after]
         return is_other_set, before != after
 
-    def _update(self, book: Budget, device: Device | None, real: Mapping[str, int]) -> None:
+    def shows_loss(self, devices: Sequence[Device], use: DeviceUse) -> bool:
+        """Returns True if a device has disappeared, or if other processes hold more of one."""
+        present = {device.uuid: device for device in devices}
+        for book in self.devices:
+            if book.device is None or not book.total:
+                continue
+            device = present.get(book.device.uuid)
+            if device is None:
+                return True
+            if _held_by_others(book, device, use) >= book.other_bytes + LEAST_OTHER_BYTES:
+                return True
+        return False
+
+    def _update(self, book: Budget, device: Device | None, use: DeviceUse) -> None:
         book.used_bytes, book.other_bytes = (device.used_bytes if device else None), 0
         if device is None:
             book.total = 0
             return
-        if book.used_bytes is not None:
-            ours = sum(real.get(replica_id, size) for replica_id, size in book.sizes().items())
-            others = max(0, book.used_bytes - ours)
-            book.other_bytes = others if others >= LEAST_OTHER_BYTES else 0
-        # The device is present, but other processes fill it. It stays in the set.
-        free = device.total_bytes - book.other_bytes
-        book.total = max(1, int(free * self._device_share))
+        book.other_bytes = _held_by_others(book, device, use)
+        budget = device_budget(device.total_bytes, book.other_bytes, self._device_share)
+        # Present, but full of others: the device stays in the set.
+        book.total = max(1, budget)
 
     # --- capacity ---
 
@@ -132,13 +152,13 @@ class Budgets:
         for book in sorted(places, key=asked.room):
             try:
                 book.check(asked.of(book))
+                _check_weights(device_need, book, asked.of(book).size)
             except CapacityError as error:
                 refused.append(error)
         if len(places) - len(refused) >= device_need.count:
             return None
         if refused:
-            # The device with most room.
-            advice = device_need.advice(max(asked.room(book) for book in places))
+            advice = device_need.advice([asked.room(book) for book in places])
             return CapacityError(
                 f"{refused[-1].message} {advice}".rstrip(),
                 code="insufficient_memory",
@@ -330,6 +350,26 @@ class Shares:
             sizes = sorted(asked.of(book).size for book in self._budgets.eligible(asked))
             more = sum(sizes[: asked.wanted.count])
             self._devices[account] = self._devices.get(account, 0) + more
+
+
+def _check_weights(device_need: DeviceNeed, book: Budget, size: int) -> None:
+    """Raises `CapacityError` if a share of a device cannot hold the model's weights."""
+    if device_need.share is not None and device_need.lacks(size):
+        raise CapacityError(
+            f"The model's weights take {in_words(device_need.weights)}, and its engine may use "
+            f"{in_words(size)} of {book.name}.",
+            code="insufficient_memory",
+            retry_after_s=60,
+        )
+
+
+def _held_by_others(book: Budget, device: Device, use: DeviceUse) -> int:
+    """Returns the bytes of a device that processes hold which are not replicas of this server."""
+    if device.used_bytes is None:
+        return 0
+    ours = sum(use.real.get(replica_id, size) for replica_id, size in book.sizes().items())
+    others = device.used_bytes - ours - use.left.get(device.uuid, 0)
+    return others if others >= LEAST_OTHER_BYTES else 0
 
 
 def _is_elsewhere(asked: MemoryNeed, book: Budget) -> bool:

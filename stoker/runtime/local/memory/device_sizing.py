@@ -1,11 +1,13 @@
 """Estimates the GPU memory of replicas from their engines, their weights, or measurements."""
 
+from collections.abc import Callable
+
 from stoker.base.config import MIB, Settings
 from stoker.models.engines import environments
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.engines.record import AUTO
 from stoker.models.llm.engines.memory import device_cache_bytes, work_bytes
-from stoker.models.tasks.registry import GENERATING
+from stoker.models.tasks.registry import GENERATING, SERVED
 from stoker.runtime.graphics import graphics_of
 from stoker.runtime.local.memory.device_weights import WeightSizes
 from stoker.runtime.local.memory.devices import DeviceNeed
@@ -60,15 +62,21 @@ class DeviceSizing:
             return None
         weights = self._weights.get(spec.source)
         in_half = weights.in_half(spec.dtype) if weights else 0
+        is_text = spec.pipeline in GENERATING
+        share = self._share(spec)
         return DeviceNeed(
             size=self._known(spec),
-            share=self._share(spec),
+            share=share,
             count=graphics.count,
             index=graphics.index,
             is_optional=graphics.is_optional,
             half_size=self._with_work(in_half) if in_half else 0,
             overhead=self._with_work(0),
             takes_prepared=graphics.count == 1 and _takes_prepared(spec),
+            may_use_cpu=share is None and not graphics.is_optional,
+            weights=_on_vllm(weights, spec) if weights and is_text else 0,
+            small_size=self._with_work(weights.in_four_bits) if weights and is_text else 0,
+            spread_by=_spread_by(spec) if is_text else "",
         )
 
     def may_sleep(self, spec: DeploymentSpec) -> bool:
@@ -132,11 +140,24 @@ class DeviceSizing:
         self._findings.keep_device_bytes(*key, needed)
         return needed + beside, True
 
-    def was_short(self, spec: DeploymentSpec) -> None:
-        """Raises the estimate: a replica ran out of device memory while it loaded."""
+    def was_short(self, spec: DeploymentSpec) -> Callable[[], None]:
+        """Raises the estimate: a replica ran out of device memory while it loaded.
+
+        Returns a function that restores the estimate, if other processes had taken the memory.
+        """
+        key = self._key(spec)
         more = max(1, self._known(spec)) * TOO_LITTLE_TIMES
-        self._measured.pop(self._key(spec), None)
-        self._raised[self._key(spec)] = min(more, self._largest)
+        measured, raised = self._measured.pop(key, None), self._raised.get(key)
+        self._raised[key] = min(more, self._largest)
+
+        def restore() -> None:
+            self._raised.pop(key, None)
+            if raised is not None:
+                self._raised[key] = raised
+            if measured is not None:
+                self._measured[key] = measured
+
+        return restore
 
     def forget(self, source: str) -> None:
         """Forgets a source that no deployment uses any more."""
@@ -183,3 +204,24 @@ def _takes_prepared(spec: DeploymentSpec) -> bool:
     record = ENGINES.get(spec.engine)
     has_torch = spec.engine == AUTO or (record is not None and record.is_torch)
     return has_torch and not spec.has_adapters and spec.engine not in environments.NAMES
+
+
+def _on_vllm(weights: WeightSizes, spec: DeploymentSpec) -> int:
+    """Returns the bytes of a language model's weights on vLLM. 0 if unknown."""
+    if spec.config.get("quantization"):
+        return 0
+    # It rounds single precision unless that is requested.
+    return weights.on_device("bfloat16" if spec.dtype == AUTO else spec.dtype)
+
+
+def _spread_by(spec: DeploymentSpec) -> str:
+    """Returns the settings that spread a model over several GPUs, in words. Empty if no engine does
+    that.
+    """
+    kind = SERVED[spec.pipeline].kind
+    for record in ENGINES.values():
+        if record.devices_option and record.runs(spec.pipeline, kind):
+            option = f"'{record.devices_option}' in 'config'"
+            engine = "" if spec.engine == record.name else f"'engine' to '{record.name}' and "
+            return f"{engine}{option}"
+    return ""

@@ -8,9 +8,11 @@ first replica and beyond torch's memory, divided by the replicas.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from stoker.base.config import MIB
 from stoker.runtime.local.memory.budget import Budget
+from stoker.runtime.local.memory.budgets import DeviceUse
 from stoker.runtime.local.memory.device_sizing import DeviceSizing, is_plausible_context
 from stoker.runtime.local.memory.devices import Device, Devices, ProcessBytes
 from stoker.runtime.local.memory.memory import MemoryAllocator
@@ -20,8 +22,20 @@ log = logging.getLogger(__name__)
 
 DEVICES_S = 10.0
 """Seconds between two readings of the GPUs."""
+CONFIRMED_S = 1.5
+"""Seconds until a loss of GPU memory is read again. Replicas report their memory once a second."""
 _SLACK_BYTES = 16 * MIB
 """Tolerance in bytes, because the driver and a replica report their figures at different times."""
+
+
+@dataclass(frozen=True)
+class DriverReading:
+    """One reading of the driver."""
+
+    table: Sequence[Device]
+    processes: ProcessBytes = field(default_factory=dict[int, Mapping[str, int]])
+    left: Mapping[str, int] = field(default_factory=dict[str, int])
+    """As `DeviceUse.left`."""
 
 
 class DeviceWatch:
@@ -50,6 +64,7 @@ class DeviceWatch:
         self._prepared = prepared
         self._before = {device.uuid: device.used_bytes for device in first}
         """Maps a device to the bytes in use before the first replica."""
+        self._checks: set[asyncio.Task[None]] = set()
         memory.found(first)
 
     @property
@@ -66,47 +81,98 @@ class DeviceWatch:
         while True:
             await asyncio.sleep(DEVICES_S)
             try:
-                table = await asyncio.to_thread(self._devices.table)
-                processes = await asyncio.to_thread(self._devices.processes)
-                if self.apply(table, processes):
+                if await self.look():
                     on_other_set()
             except Exception:
                 log.exception("GPUs could not be read; retrying")
 
-    def apply(self, table: Sequence[Device], processes: ProcessBytes) -> bool:
+    async def look(self) -> bool:
+        """Reads the devices and corrects the budgets. Returns True if the set of devices
+        changed.
+        """
+        reading = await self._read()
+        if reading.table and self._memory.shows_loss(reading.table, self._use(reading)):
+            # Replicas report their memory once a second, so a replica that grows looks like
+            # another process. A loss evicts replicas, so it must last.
+            await asyncio.sleep(CONFIRMED_S)
+            reading = await self._read()
+        return self.apply(reading)
+
+    def check_shortage(self, on_others: Callable[[], None]) -> None:
+        """Reads the devices after a replica ran out of their memory. Calls `on_others` if other
+        processes have taken it.
+        """
+        task = asyncio.create_task(self._check_shortage(on_others))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _check_shortage(self, on_others: Callable[[], None]) -> None:
+        reading = await self._read()
+        if reading.table and self._memory.shows_loss(reading.table, self._use(reading)):
+            on_others()
+
+    async def _read(self) -> DriverReading:
+        before = self._held()
+        table = await asyncio.to_thread(self._devices.table)
+        processes = await asyncio.to_thread(self._devices.processes)
+        left = {
+            _uuid(book): sum(
+                size for replica_id, size in before[_uuid(book)].items() if not book.has(replica_id)
+            )
+            for book in self._books()
+        }
+        return DriverReading(table, processes, left)
+
+    def apply(self, reading: DriverReading) -> bool:
         """Corrects the budgets by a reading. Returns True if the set of devices changed."""
+        table = reading.table
         if not table:
             # An empty answer is no evidence: the driver may be busy.
             return False
-        real = self._real_bytes(table, processes)
-        self._measure_by_difference(table, processes)
-        is_other_set = self._memory.found(table, real)
+        use = self._use(reading)
+        self._measure_by_difference(table, reading.processes)
+        is_other_set = self._memory.found(table, use)
         if is_other_set:
             log.warning("GPU set changed: %s", [device.name for device in table])
         return is_other_set
+
+    def _use(self, reading: DriverReading) -> DeviceUse:
+        return DeviceUse(self._real_bytes(reading.table, reading.processes), reading.left)
+
+    def _held(self) -> Mapping[str, Mapping[str, int]]:
+        """Maps each device to its replicas' bytes, as far as known, or their claims."""
+        held: dict[str, Mapping[str, int]] = {}
+        for book in self._books():
+            kind = book.device.kind if book.device else ""
+            real = {each.replica.id: self._bytes_of(each, kind) for each in self._measured(book)}
+            held[_uuid(book)] = book.sizes() | real
+        return held
 
     def _real_bytes(self, table: Sequence[Device], processes: ProcessBytes) -> Mapping[str, int]:
         """Returns the real bytes of the replicas that are known. Records their contexts."""
         kinds = {device.uuid: device.kind for device in table}
         real: dict[str, int] = {}
         for book in self._books():
+            uuid = _uuid(book)
             for resident in self._measured(book):
-                uuid, reserved = _uuid(book), resident.replica.vitals.device_bytes or 0
                 pid = self._pid(resident.replica.id) or 0
                 held = processes.get(pid, {}).get(uuid)
-                context = None if held is None else held - reserved
+                context = None if held is None else held - _reserved(resident)
                 if context is not None and is_plausible_context(context):
                     resident.device_context = context
                     self._sizing.measure_context(kinds.get(uuid, ""), context)
-                if resident.device_context is not None:
-                    context = resident.device_context
-                else:
-                    context = self._sizing.context_bytes(kinds.get(uuid, ""))
-                real[resident.replica.id] = reserved + context
+                real[resident.replica.id] = self._bytes_of(resident, kinds.get(uuid, ""))
             for worker_id, worker_pid in self._prepared(_uuid(book)).items():
                 if held := processes.get(worker_pid, {}).get(_uuid(book)):
                     real[worker_id] = held
         return real
+
+    def _bytes_of(self, resident: Resident, kind: str) -> int:
+        """Returns the bytes of torch and of the context that a replica holds of its device."""
+        context = resident.device_context
+        return _reserved(resident) + (
+            self._sizing.context_bytes(kind) if context is None else context
+        )
 
     def _measure_by_difference(self, table: Sequence[Device], processes: ProcessBytes) -> None:
         """Measures CUDA's context on devices whose processes the driver does not list."""
@@ -121,7 +187,7 @@ class DeviceWatch:
             is_whole = measured and contexts == len(book.sizes()) and not book.leaving
             if not is_whole or any(uuid in held for held in processes.values()):
                 continue
-            reserved = sum(resident.replica.vitals.device_bytes or 0 for resident in measured)
+            reserved = sum(map(_reserved, measured))
             context = (device.used_bytes - before - reserved) // contexts
             self._sizing.measure_context(device.kind, context, may_lower=True)
 
@@ -138,6 +204,11 @@ class DeviceWatch:
             and resident.replica.answered
             and (resident.replica.vitals.device_bytes or 0) > _SLACK_BYTES
         ]
+
+
+def _reserved(resident: Resident) -> int:
+    """Returns the bytes that torch holds of a replica's device."""
+    return resident.replica.vitals.device_bytes or 0
 
 
 def _uuid(book: Budget) -> str:

@@ -37,6 +37,11 @@ class WeightSizes:
         """Returns the bytes in half precision. 0 if `dtype` is half precision already."""
         return self.on_device("bfloat16") if self._width(dtype) > _HALF else 0
 
+    @property
+    def in_four_bits(self) -> int:
+        """Bytes with four bits a number."""
+        return sum(self.numbers.values()) // 2 + self.other_bytes
+
     def _width(self, dtype: str) -> int:
         if dtype != AUTO:
             return _WANTED.get(dtype, _SINGLE)

@@ -224,6 +224,16 @@ class DeviceNeed:
     """Bytes that any model needs in addition to its weights."""
     takes_prepared: bool = False
     """True if a prepared worker can become the replica."""
+    may_use_cpu: bool = False
+    """True if the deployment requires a device, but could run on the CPU."""
+    weights: int = 0
+    """Bytes of the model's weights on all its devices together. 0 if unknown."""
+    small_size: int = 0
+    """Bytes that it would need with weights of 4 bits on vLLM. 0 if that is not possible."""
+    spread_by: str = ""
+    """Settings that spread the model over several devices, in words. Empty if that is not
+    possible.
+    """
 
     def of(self, device: Device, budget: int) -> int:
         """Returns the needed bytes of a device. All replicas together may use `budget` bytes of
@@ -235,21 +245,53 @@ class DeviceNeed:
             return max(1, min(budget, int(self.share * device.total_bytes)))
         return max(1, self.size)
 
-    def advice(self, budget: int) -> str:
-        """Returns what would fit on a device where this need does not, in words."""
-        if self.share is not None:
-            return ""
+    def lacks(self, size: int) -> bool:
+        """Returns True if `size` bytes of each device cannot hold the weights."""
+        return self.weights > size * self.count
+
+    def advice(self, rooms: Sequence[int]) -> str:
+        """Returns what would fit where this need does not, in words.
+
+        Args:
+            rooms: available bytes of each device.
+        """
+        sentences = [
+            self._in_half(max(rooms)),
+            self._spread(rooms),
+            self._small(max(rooms)),
+            "Or set 'device' to 'cpu', where it has room." if self.may_use_cpu else "",
+        ]
+        return " ".join(filter(None, sentences))
+
+    def _in_half(self, budget: int) -> str:
         if 0 < self.half_size <= budget:
             return (
                 f"In half precision it needs about {in_words(self.half_size)} and fits: set "
                 "'dtype' to 'bfloat16'."
             )
         room = budget - self.overhead
-        if room <= 0 or not self.overhead:
+        if self.share is not None or room <= 0 or not self.overhead:
             return ""
         return (
             f"Models with weights of up to {in_words(room)} fit, which are "
             f"{room / _HALF_BYTES / 1e9:.1f} billion parameters in half precision."
+        )
+
+    def _spread(self, rooms: Sequence[int]) -> str:
+        """Returns how many devices would hold the model, in words. Empty if too few exist."""
+        if not self.spread_by or not self.weights:
+            return ""
+        for count, room in enumerate(sorted(rooms, reverse=True), start=1):
+            if count > self.count and (room - self.overhead) * count >= self.weights:
+                return f"Spread over {count} GPUs it fits: set {self.spread_by} to {count}."
+        return ""
+
+    def _small(self, budget: int) -> str:
+        if not 0 < self.small_size <= budget:
+            return ""
+        return (
+            f"With weights of 4 bits (AWQ or GPTQ, on vLLM) it needs about "
+            f"{in_words(self.small_size)} and fits."
         )
 
 

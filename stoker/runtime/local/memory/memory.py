@@ -19,12 +19,12 @@ An account may keep all memory `hot` while it is alone. The memory that it keeps
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stoker.base.errors import CapacityError
 from stoker.runtime.local.memory.budget import Budget
-from stoker.runtime.local.memory.budgets import Budgets
+from stoker.runtime.local.memory.budgets import Budgets, DeviceUse
 from stoker.runtime.local.memory.candidates import Candidates, EvictionCandidate
 from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.devices import Device, DeviceNeed
@@ -134,8 +134,12 @@ class MemoryAllocator:
 
     def why_no_device(self, need: Need, wanted: DeviceNeed | None) -> str:
         """Returns why a claim can never get a device, in words. Empty if it can."""
-        error = self._budgets.refusal(MemoryNeed(need, wanted))
+        error = self.refusal(need, wanted)
         return error.message if error else ""
+
+    def refusal(self, need: Need, wanted: DeviceNeed | None) -> CapacityError | None:
+        """Returns the error of a claim that can never get a device. None if it can."""
+        return self._budgets.refusal(MemoryNeed(need, wanted))
 
     def shortage(self, need: Need, wanted: DeviceNeed | None = None) -> str:
         """Returns why a deployment's claim waits, in words."""
@@ -306,15 +310,18 @@ class MemoryAllocator:
 
     # --- devices ---
 
-    def found(self, devices: Sequence[Device], real: Mapping[str, int] | None = None) -> bool:
+    def shows_loss(self, devices: Sequence[Device], use: DeviceUse) -> bool:
+        """Returns True if a device has disappeared, or if other processes hold more of one than
+        known.
+        """
+        return self._budgets.shows_loss(devices, use)
+
+    def found(self, devices: Sequence[Device], use: DeviceUse | None = None) -> bool:
         """Updates which of the devices present at the start are still present, and how much of them
         other processes hold. Missing devices serve no claims, and claims that can only fit on them
         are rejected. Returns True if the set of devices changed.
-
-        Args:
-            real: maps replicas to their real bytes of each device, as far as known.
         """
-        is_other_set, has_changed = self._budgets.found(devices, real)
+        is_other_set, has_changed = self._budgets.found(devices, use or DeviceUse())
         if not has_changed:
             return False
         for waiter in self._waiters:

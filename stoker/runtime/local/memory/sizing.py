@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from stoker.base.config import MIB
 from stoker.base.errors import CapacityError
+from stoker.models.engines.record import AUTO
+from stoker.models.tasks.registry import GENERATING
 from stoker.runtime.amounts import in_words
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.local.memory.claims import Need
@@ -70,6 +72,20 @@ class Sizing:
             self._memory.check_hot(
                 _reserved(spec), self._devices.wanted(spec), _replicas(spec), is_alone=is_alone
             )
+
+    def refuse_too_large(self, pool: DeploymentPool) -> None:
+        """Fails a deployment that requires a GPU which can never hold its model. So its owner sees
+        that before the first request.
+        """
+        spec = pool.spec
+        wanted = self._devices.wanted(spec)
+        # The engine of an `auto` language model is chosen at the start.
+        is_open = spec.engine == AUTO and spec.pipeline in GENERATING
+        if wanted is None or wanted.is_optional or is_open:
+            return
+        need = Need(spec.id, spec.memory_bytes, spec.account_id)
+        if error := self._memory.refusal(need, wanted):
+            pool.refuse(error)
 
     def check_beside(self, spec: DeploymentSpec, live: DeploymentSpec) -> None:
         """Raises `CapacityError` if a version cannot be loaded while the live one stays loaded."""

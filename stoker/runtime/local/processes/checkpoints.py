@@ -74,7 +74,7 @@ class DriverCheckpoints:
             await process.wait()
 
     async def _move(self, action: str, pid: int) -> None:
-        process = self._spare.pop() if self._spare else await self._begin()
+        process = self._take_spare() or await self._begin()
         if process.stdin is None:
             raise SleepError("the program has no input")
         try:
@@ -87,11 +87,22 @@ class DriverCheckpoints:
         if answer != _OK:
             raise SleepError(answer.decode(errors="replace"))
 
+    def _take_spare(self) -> asyncio.subprocess.Process | None:
+        """Returns a running program that waits for a move. None if there is none."""
+        while self._spare:
+            process = self._spare.pop()
+            if process.returncode is None:
+                return process
+        return None
+
     async def _begin(self) -> asyncio.subprocess.Process:
         """Returns a program that is ready for a move. Raises `SleepError`."""
-        process = await asyncio.create_subprocess_exec(
-            *self._program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            )
+        except OSError as error:
+            raise SleepError(f"the program could not be started: {error}") from error
         try:
             answer = await self._answer(process, _START_S)
         except BaseException:
@@ -109,6 +120,10 @@ class DriverCheckpoints:
             async with asyncio.timeout(seconds):
                 line = await process.stdout.readline()
         except TimeoutError:
+            if self._is_supported:
+                log.error("GPU driver hangs in a checkpoint: no more replicas are put to sleep")
+            # Each attempt would delay the claim that it frees memory for by the timeout.
+            self._is_supported = False
             raise SleepError(f"the driver did not answer within {seconds:g} s") from None
         if not line:
             raise SleepError("the program ended")
