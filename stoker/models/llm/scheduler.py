@@ -405,14 +405,11 @@ class Scheduler:
             self.cancel(one.id)
             return Output(one.id, [], [], "stop", cached, end=logprob)
         one.tokens.append(token)
-        matcher = one.submission.matcher
+        matcher, most = one.submission.matcher, one.submission.sampling.max_tokens
         finish: Finish | None = None
         if matcher is not None and matcher.consume(token):
             finish = "stop"
-        elif (
-            one.generated == one.submission.sampling.max_tokens
-            or len(one.tokens) >= one.runner.max_length
-        ):
+        elif one.generated == most or len(one.tokens) >= one.runner.max_length:
             finish = "length"
         if finish:
             self._settle(one)

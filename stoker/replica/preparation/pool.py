@@ -70,7 +70,7 @@ class PreparationJob:
 
 
 @dataclass(eq=False)
-class _Process:
+class _PreparationProcess:
     number: int
     permit: int
     connection: socket.socket
@@ -111,7 +111,7 @@ class PreparationPool:
         self._is_hungry = is_hungry
         self._loaded = loaded
         self._lanes: Lanes[PreparationJob] = Lanes()
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[int, _PreparationProcess] = {}
         """Maps the descriptor of a connection to its process."""
         self._inbox: deque[PreparationJob | bytes | None] = deque()
         """Jobs, stages to load, and None to finish."""
@@ -216,7 +216,7 @@ class PreparationPool:
                 continue
             self._give(job, min(free, key=lambda process: len(process.running)))
 
-    def _give(self, job: PreparationJob, process: _Process) -> None:
+    def _give(self, job: PreparationJob, process: _PreparationProcess) -> None:
         area = process.areas[-1]
         memory = self._parent.memory.area(process.number, area)
         try:
@@ -231,7 +231,7 @@ class PreparationPool:
         except OSError:
             self._lost(process)
 
-    def _receive(self, process: _Process) -> None:
+    def _receive(self, process: _PreparationProcess) -> None:
         try:
             message = process.connection.recv(OUTCOME.size)
         except OSError:
@@ -245,7 +245,7 @@ class PreparationPool:
         else:
             self._finish_job(process, message)
 
-    def _finish_job(self, process: _Process, message: bytes) -> None:
+    def _finish_job(self, process: _PreparationProcess, message: bytes) -> None:
         area, kind, place, size, seconds = OUTCOME.unpack(message)
         job, _ = process.running.popleft()
         process.areas.append(area)
@@ -265,7 +265,7 @@ class PreparationPool:
         self._pending -= 1
         self._pulse.stepped()
 
-    def _lost(self, process: _Process) -> None:
+    def _lost(self, process: _PreparationProcess) -> None:
         """Replaces a process that ended. Its oldest job may be the cause and is retried once."""
         jobs = [job for job, _ in process.running]
         if process.pid is None:
@@ -317,7 +317,7 @@ class PreparationPool:
             self._turnover.failed()
             parent.permits.give(permit)
             return False
-        self._processes[connection.fileno()] = _Process(number, permit, connection)
+        self._processes[connection.fileno()] = _PreparationProcess(number, permit, connection)
         self._poller.register(connection, select.POLLIN)
         return True
 
@@ -330,11 +330,11 @@ class PreparationPool:
             outcome = job.prepare if is_safe else _raising("no process is left for this item")
             self._deliver(job, outcome)
 
-    def _end(self, process: _Process) -> None:
+    def _end(self, process: _PreparationProcess) -> None:
         self._parent.memory.free(process.number)
         self._remove(process)
 
-    def _remove(self, process: _Process) -> None:
+    def _remove(self, process: _PreparationProcess) -> None:
         self._poller.unregister(process.connection)
         del self._processes[process.connection.fileno()]
         process.connection.close()
@@ -342,7 +342,7 @@ class PreparationPool:
         self.is_open = any(_accepts(each) for each in self._processes.values())
 
 
-def _accepts(process: _Process) -> bool:
+def _accepts(process: _PreparationProcess) -> bool:
     return process.pid is not None and not process.is_ending
 
 

@@ -93,7 +93,7 @@ class LocalRuntime:
             devices=table,
             device_share=settings.gpu_memory_share,
         )
-        self._findings = findings = Measurements(data_dir / "cache")
+        findings = Measurements(data_dir / "cache")
         largest = max((book.total for book in self._memory.devices), default=0)
         self._device_sizing = device_sizing = DeviceSizing(settings, findings, largest)
         self._sizing = Sizing(self._memory, device_sizing, self._meter, self._listeners)

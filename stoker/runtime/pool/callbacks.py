@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stoker.runtime.interface import LoadError
-from stoker.wire.notices import Notice
+from stoker.wire.notices import PRECISION, Notice, bounded
 from stoker.wire.protocol import ChosenPrecision, Sharing
 
 
@@ -18,3 +18,9 @@ class ReplicaCallbacks:
     )
     on_load_failed: Callable[[LoadError], None] = lambda _problem: None
     on_recording_lost: Callable[[str], None] = lambda _name: None
+
+
+def bounded_precision(precision: ChosenPrecision) -> ChosenPrecision:
+    """Returns the choice with a message within the limits of notices."""
+    (notice,) = bounded([Notice(PRECISION, precision.message)])
+    return ChosenPrecision(precision.dtype, notice.message)

@@ -12,7 +12,7 @@ from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.interface import Call, LoadError, OnProgress
 from stoker.runtime.observed import Status
 from stoker.runtime.pool.answers import CallStats, ReplicaAnswer
-from stoker.runtime.pool.callbacks import ReplicaCallbacks
+from stoker.runtime.pool.callbacks import ReplicaCallbacks, bounded_precision
 from stoker.runtime.pool.conversion_state import ConversionState, is_proved
 from stoker.runtime.pool.lifecycle import Lifecycle
 from stoker.runtime.pool.pending_calls import PendingCalls
@@ -381,7 +381,7 @@ class ReplicaHandle(Lifecycle):
             case Calibrated():
                 self._callbacks.on_calibrated(message.engine, message.batch_budget)
             case PrecisionChanged():
-                self._change_precision(_bounded(message.precision))
+                self._change_precision(bounded_precision(message.precision))
 
     def _load(self, loaded: Loaded) -> None:
         self._progress = 1.0
@@ -398,7 +398,7 @@ class ReplicaHandle(Lifecycle):
         if loaded.sharing:
             self._callbacks.on_sharing(loaded.sharing)
         if loaded.precision:
-            self._callbacks.on_precision(_bounded(loaded.precision))
+            self._callbacks.on_precision(bounded_precision(loaded.precision))
 
     def _change_precision(self, precision: ChosenPrecision) -> None:
         others = (notice for notice in self._notices if notice.code != PRECISION)
@@ -417,9 +417,3 @@ class ReplicaHandle(Lifecycle):
 
     def _send(self, message: ToReplica) -> None:
         self.channel.send(pack(message))
-
-
-def _bounded(precision: ChosenPrecision) -> ChosenPrecision:
-    """Returns the choice with a message within the limits of notices."""
-    (notice,) = bounded([Notice(PRECISION, precision.message)])
-    return ChosenPrecision(precision.dtype, notice.message)

@@ -18,7 +18,7 @@ from stoker.models.llm.engines.positions import PositionAxes
 from stoker.models.llm.interface import Features
 
 
-class ImagePrompts:
+class PagedImages:
     """Computes a model's prompts with images, and knows the sequences that have some."""
 
     def __init__(self, model: Any, axes: PositionAxes, memory: BlockMemory, own: str) -> None:

@@ -19,7 +19,7 @@ from stoker.models.llm.blocks import BlockCache
 from stoker.models.llm.engines.paged import attention, norms, sizes
 from stoker.models.llm.engines.paged.captured import CapturedSteps, Capturing, StepBuffer, StepRow
 from stoker.models.llm.engines.paged.gathered import GatheredAttention
-from stoker.models.llm.engines.paged.images import ImagePrompts
+from stoker.models.llm.engines.paged.images import PagedImages
 from stoker.models.llm.engines.paged.layout import BlockAttention, arranged
 from stoker.models.llm.engines.paged.memory import BlockMemory
 from stoker.models.llm.engines.paged.varlen import MixedAttention, VarlenAttention
@@ -93,7 +93,7 @@ class PagedRunner:
             self.restore()
             raise
         self._cache = BlockCache(plan.blocks, plan.block_tokens)
-        self._images = ImagePrompts(model, self._axes, self._memory, self._previous)
+        self._images = PagedImages(model, self._axes, self._memory, self._previous)
         self.step_tokens = sizes.step_tokens(model)
         self._attention = self._kernel(plan.in_kernel)
         self._captured = self._captures(capturing) if capturing else None
