@@ -19,7 +19,7 @@ import httpx
 import psutil
 
 from bench.common import RESULTS, progress, scratch
-from bench.gpu import chat, demo, memory, starts, tasks
+from bench.gpu import chat, demo, memory, sleep, starts, tasks
 from bench.gpu.facts import facts
 from bench.gpu.results import NOT_REACHED, TABLE_NAME, Results, Row, Verdict
 from bench.gpu.session import MissingError, Session, opened
@@ -58,7 +58,7 @@ GROUPS = {
     "vit": Group(tasks.vit_rows, tasks.vit, 25, 60),
     "cold": Group(starts.rows, starts.run, 20, 60),
     "memory": Group(memory.rows, memory.run, 40, 100),
-    "restore": Group(starts.restore_rows, starts.restore, 15, 40),
+    "restore": Group(sleep.rows, sleep.run, 45, 90),
 }
 """Groups of rows in the order of their importance."""
 

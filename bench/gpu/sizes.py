@@ -17,6 +17,7 @@ MINILM = {
     "num_hidden_layers": 6,
     "num_attention_heads": 12,
 }
+LARGE_LAYER = {"hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16}
 LLAMA_TINY = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -57,7 +58,11 @@ class Sizes:
     starts: int = 9
     replicas: int = 30
     held_bytes: int = 3 << 30
-    """Device memory of the process that is checkpointed and restored."""
+    """Device memory of the process that is checkpointed and restored, and of the sleeping model's
+    weights.
+    """
+    large_layer: Mapping[str, int] = field(default_factory=lambda: LARGE_LAYER)
+    """A layer of the sleeping model."""
 
 
 FULL = Sizes()

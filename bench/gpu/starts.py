@@ -1,25 +1,20 @@
 """Rows of starts: from the request to the first answer of a model that is not loaded."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench import launching
 from bench.common import percentile
 from bench.gpu import models
-from bench.gpu.checkpoint import UNSUPPORTED
-from bench.gpu.results import Row, Target, Verdict
-from bench.gpu.session import MissingError, Session
+from bench.gpu.results import Row, Target
+from bench.gpu.session import Session
 from bench.gpu.sizes import Sizes
 from bench.gpu.tasks import BERT
 
 MODEL = "bert-cold"
 TEXT = "now such like our over man"
 BARE_STARTS = 3
-CHECKPOINT_S = 60
 PREPARED_S = 20
 """Timeout of the wait for a prepared worker in seconds."""
 
@@ -93,48 +88,3 @@ def _has_prepared_workers(session: Session) -> bool:
 
 def _names(device: Mapping[str, Any], word: str) -> bool:
     return any(word in name and value for name, value in device.items())
-
-
-def restore_rows(sizes: Sizes) -> list[Row]:
-    name = f"restore of {sizes.held_bytes / 2**30:.3g} GiB from main memory"
-    return [Row(name=name, unit="s", target=Target(most=1.0))]
-
-
-def restore(session: Session, rows: Sequence[Row]) -> None:
-    """Measures the driver's own checkpoint of a process. Raises `MissingError` without one."""
-    (row,) = rows
-    since = time.monotonic()
-    size = session.sizes.held_bytes
-    before = session.bare("hold", size=size)
-    steps = _checkpoint(session)
-    after = session.bare("checksum")
-    session.bare("forget")
-    row.bare = steps["wake"]
-    row.bare_note = "the driver's checkpoint of a process, restored"
-    row.wrong = "" if before == after else f"checksum {after} instead of {before}"
-    row.details |= {"steps_s": steps, "bytes": size}
-    if row.wrong:
-        row.skip(row.wrong, Verdict.WRONG)
-    else:
-        row.skip("Stoker keeps no checkpoints in this version: GET /v1/machine names none")
-    if any(_names(device, "checkpoint") for device in session.machine()["devices"]):
-        row.skip("Stoker keeps checkpoints, but this program cannot measure them yet")
-    session.done(row, since)
-
-
-def _checkpoint(session: Session) -> dict[str, float]:
-    """Returns the seconds of each step for the bare loops' process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.gpu.checkpoint", str(session.bare_pid)],
-        env=launching.environment(session.environment),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=CHECKPOINT_S,
-        check=False,
-    )
-    if done.returncode == UNSUPPORTED:
-        raise MissingError(f"the driver keeps no checkpoints: {done.stdout.strip()}")
-    if done.returncode:
-        raise RuntimeError(f"the checkpoint failed: {done.stderr.strip()[-300:]}")
-    return json.loads(done.stdout)

@@ -115,7 +115,7 @@ async def test_half_a_part_counts_for_nothing(
     assert keys(behind, upload.prefix) == []
 
 
-async def test_a_model_that_went_is_fetched_again(
+async def test_a_model_that_went_is_to_host_again(
     app: App, client: httpx.AsyncClient, bert: Path, proxy: Proxy
 ) -> None:
     upload = await pushed(client, bert)

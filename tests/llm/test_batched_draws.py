@@ -279,7 +279,7 @@ class TestOperations:
             fetched.extend(parts)
             return [[[1.0] * part.shape[1] for _ in range(part.shape[0])] for part in parts]
 
-        monkeypatch.setattr(sampling_module, "_fetched", values)
+        monkeypatch.setattr(sampling_module, "_to_host", values)
         draws = batch(wishes, 8, 100)
         for one in draws:
             one.count(4)
@@ -296,7 +296,7 @@ def test_prompts_are_scored_on_the_device_of_the_logits(monkeypatch: pytest.Monk
         assert {part.device.type for part in parts} == {"meta"}
         return [[[1.0] * part.shape[1] for _ in range(part.shape[0])] for part in parts]
 
-    monkeypatch.setattr(sampling_module, "_fetched", values)
+    monkeypatch.setattr(sampling_module, "_to_host", values)
     with Operations() as operations:
         reports = scored(torch.empty(3, 50, device="meta"), [1, 2, 3], 2)
     assert [len(report.top) for report in reports] == [2, 2, 2]

@@ -166,13 +166,13 @@ class TestAnyMix:
     def test_one_wait_per_pass(self, penalty: float, monkeypatch: pytest.MonkeyPatch) -> None:
         """Tokens after right guesses are fetched together, unless they depend on one another."""
         waits: list[int] = []
-        fetched = sampling_module._fetched
+        fetched = sampling_module._to_host
 
         def counted(parts: Sequence[torch.Tensor]) -> list[list[list[float]]]:
             waits.append(len(parts))
             return fetched(parts)
 
-        monkeypatch.setattr(sampling_module, "_fetched", counted)
+        monkeypatch.setattr(sampling_module, "_to_host", counted)
         runner = ToyRunner(max_length=96, logits=forgetful_logits)
         answers = Answers(eager(runner))
         wishes = sampling(max_tokens=60, temperature=0.01, seed=1, frequency_penalty=penalty)

@@ -257,6 +257,9 @@ class Machine:
 
     def preload(self, _wanted: Any) -> None: ...
 
+    def listen(self, *_receivers: object) -> None:
+        """Ignores the receivers of reports about prepared workers: there are none."""
+
     def fork(self, spec: ReplicaSpec) -> None:
         assert spec.device.startswith("cuda"), "it must not run on the CPU"
         process = self.running[spec.id] = Process(self, next(self._pids), spec)
