@@ -34,6 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Yields a separate server, because the table is a setting of the whole server."""
     settings = {
         "STOKER_RUNTIME": "tests.support.graphics:with_prepared_workers",
+        "STOKER_PREPARATION_PROCESSES": "2",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     with running(tmp_path_factory.mktemp("prepared") / "data", **settings) as server:
@@ -104,6 +105,8 @@ def test_a_start_in_a_worker_answers_as_any_other(server: Server, client: httpx.
     prepared_s = time.perf_counter() - began
     (shown,) = client.get(f"/v1/deployments/{made['id']}").json()["workers"]
     assert shown["pid"] == worker.pid
+    # It was forked before the context was opened.
+    assert [child.name() for child in worker.children()] == ["preparation"]
     assert STARTED in log(client, made)
     (models,) = server.data_dir.glob("cache/prepared-*/*")
     weights = models / "model.safetensors"
