@@ -189,7 +189,8 @@ def test_tiny_sizes_hide_the_gpu() -> None:
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 def test_a_dry_run_only_prints_the_command() -> None:
     """Make runs every line that names the variable MAKE, even with -n."""
-    command = ["make", "-n", "bench-gpu", "STOKER_GPU_PYTHON=/none/python", "BENCH=--rows chat"]
+    variables = ["STOKER_GPU_PYTHON=/none/python", "BENCH=--rows chat"]
+    command = ["make", "-n", "--no-print-directory", "bench-gpu", *variables]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ['"/none/python" -m bench.gpu --rows chat']
 
