@@ -119,6 +119,8 @@ class TestOutputs:
             ({"logits": torch.tensor([1.0, math.inf])}, True),
             ({"logits": torch.tensor([1.0, -math.inf])}, False),
             ({"logits": torch.zeros(0)}, False),
+            # Deformable DETR gives places at an image's border infinite boxes.
+            ({"enc_outputs_coord_logits": torch.tensor([math.inf])}, False),
             ({"tokens": torch.tensor([1, 2]), "name": "a", "none": None}, False),
             ({"tokens": torch.tensor([1]), INVALID: torch.tensor([True])}, True),
             ({"tokens": torch.tensor([1]), INVALID: torch.tensor([False])}, False),
