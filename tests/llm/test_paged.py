@@ -158,6 +158,11 @@ class TestKinds:
         model = load(llama, torch.bfloat16, torch.device("cpu"))
         assert self.chosen(model)
 
+    def test_positions_in_single_precision(self, tmp_path: Path) -> None:
+        """CodeGen computes its queries and keys with them."""
+        kind("codegen").save_pretrained(tmp_path)
+        assert self.chosen(load(tmp_path, torch.bfloat16, torch.device("cpu")))
+
     @pytest.mark.parametrize("name", positions.MODELS)
     def test_positions_that_depend_on_the_length(
         self, name: str, monkeypatch: pytest.MonkeyPatch
