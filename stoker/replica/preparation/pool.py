@@ -44,6 +44,8 @@ MOST_TRIES = 2
 _MOST_BYTES = AREA_BYTES - (1 << 20)
 """Maximum bytes of an input. The rest of an area is for errors."""
 _LOOK_S = 1.0
+_WANTED_S = 5.0
+"""Seconds without work after which the request for a first permit is withdrawn."""
 
 
 class PreparationError(Exception):
@@ -168,8 +170,7 @@ class PreparationPool:
     def _run(self) -> None:
         keep_to_one_core()
         while not (self._is_finishing and not self.pending):
-            timeout_s = _LOOK_S if self._processes or self._lanes else None
-            for descriptor, _ in self._poller.poll(timeout_s and timeout_s * 1000):
+            for descriptor, _ in self._poller.poll(_LOOK_S * 1000 if self._must_look else None):
                 if descriptor == self._wake:
                     os.eventfd_read(self._wake)
                 elif process := self._processes.get(descriptor):
@@ -180,6 +181,11 @@ class PreparationPool:
         for process in list(self._processes.values()):
             self._end(process)
         self._parent.permits.stop_waiting()
+
+    @property
+    def _must_look(self) -> bool:
+        """True if something may have to be done although no message arrives."""
+        return bool(self._processes or self._lanes or self._parent.permits.is_waiting)
 
     def _take_in(self) -> None:
         while self._inbox:
@@ -301,6 +307,9 @@ class PreparationPool:
             self._grow()
         if self._lanes and not self._processes:
             self._give_up()
+        elif time.monotonic() >= self._opens_at + _WANTED_S:
+            # Other replicas would end processes for this one.
+            self._parent.permits.stop_waiting()
 
     def _grow(self) -> bool:
         """Starts a process. Returns False if the machine's bound is reached or a start failed."""
