@@ -44,7 +44,7 @@ MOST_TRIES = 2
 _MOST_BYTES = AREA_BYTES - (1 << 20)
 """Maximum bytes of an input. The rest of an area is for errors."""
 _LOOK_S = 1.0
-_WANTED_S = 5.0
+_WANTED_S = 1.0
 """Seconds without work after which the request for a first permit is withdrawn."""
 
 
@@ -124,7 +124,7 @@ class PreparationPool:
         self._is_finishing = False
         self.is_open = False
         """True while processes run. Jobs are accepted at any time."""
-        self._opens_at = -math.inf
+        self._opens_at = self._yields_at = -math.inf
         self._pending = 0
         self._pulse = counters.pulse(lambda: self.pending > 0)
         self._thread: NamedThread | None = None
@@ -295,7 +295,10 @@ class PreparationPool:
         lasting = [process for process in self._processes.values() if not process.is_ending]
         lasting.sort(key=lambda process: len(process.running))
         surplus = len(lasting) - self._demand.needed(len(lasting))
-        if not surplus and len(lasting) > 1 and self._parent.permits.is_wanted():
+        is_wanted = bool(lasting) and self._parent.permits.is_wanted()
+        if not surplus and len(lasting) > 1 and is_wanted and time.monotonic() >= self._yields_at:
+            # The other replica asks again within this time.
+            self._yields_at = time.monotonic() + _LOOK_S
             surplus = 1
         for process in lasting[:surplus]:
             process.is_ending = True
@@ -303,7 +306,8 @@ class PreparationPool:
             if not process.running:
                 self._end(process)
         is_starting = any(process.pid is None for process in self._processes.values())
-        if self._lanes and not is_starting and (self._is_hungry() or not self._processes):
+        may_grow = self._is_hungry() and not is_wanted
+        if self._lanes and not is_starting and (may_grow or not self._processes):
             self._grow()
         if self._lanes and not self._processes:
             self._give_up()

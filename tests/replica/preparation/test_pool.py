@@ -225,6 +225,32 @@ def test_the_replica_prepares_if_the_machine_has_no_process_left(
     wait_until(lambda: pool.pool.may_open)
 
 
+def test_another_replica_gets_a_process(
+    make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    start = PreparationParent.start
+
+    def counted(parent: PreparationParent, number: int) -> Any:
+        started.append(number)
+        return start(parent, number)
+
+    monkeypatch.setattr(PreparationParent, "start", counted)
+    permits = Permits.create()
+    other = Other(permits)
+    pool = make_pool(permits)
+    numbers = [pool.put("sleep", 0.02) for _ in range(200)]
+    wait_until(lambda: len(pool.processes) == MOST)
+    assert other.does(f"take({MOST})") is None
+    time.sleep(0.3)
+    assert other.does(f"take({MOST})") is not None
+    assert pool.pool.pending, "although items wait"
+    assert all(pool.outcome(number) for number in numbers)
+    assert len(pool.processes) == MOST - 1
+    assert len(started) == MOST, "no process ends only to be replaced"
+    other.kill()
+
+
 def test_a_replica_without_work_wants_no_process(
     make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
