@@ -66,6 +66,9 @@ class RequestState:
     def repeat(self) -> None:
         """Forgets all results, so that the request is computed again."""
         self.is_repeated = True
+        # Two-tower models compute the texts of one object only once.
+        parameters = dict(self.work.parameters)
+        self.work = msgspec.structs.replace(self.work, parameters=parameters)
         self.missing = len(self.work.items)
         self.results = [None] * self.missing
         for values in (self.waiting, self.outputs, self.counts, self.held, self.fractions):

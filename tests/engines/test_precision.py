@@ -10,6 +10,7 @@ import transformers
 from stoker.models.engines import precision
 from stoker.models.engines.precision import dtype_of, emulated, stored_dtype
 from stoker.models.engines.torch import TorchEngine
+from stoker.models.stages.base import INVALID
 from stoker.models.tasks.registry import STAGES
 from tests.support.models import tiny_bert
 
@@ -111,6 +112,22 @@ def test_what_cannot_be_computed_in_half_precision_is_in_single(
     engine = loaded(tmp_path, "bfloat16")
     engine.widen()
     assert {parameter.dtype for parameter in engine.model.parameters()} == {torch.bfloat16}
+
+
+def test_tokens_that_are_chosen_from_no_numbers(
+    tmp_path: Path, processor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processor(WITH)
+    engine = loaded(saved(tmp_path, torch.bfloat16))
+    run = engine.stages.run
+
+    def in_half(model: Any, call: Any, batch: Any) -> dict[str, Any]:
+        is_half = model.dtype is torch.bfloat16
+        return {**run(model, call, batch), INVALID: torch.tensor([is_half])}
+
+    monkeypatch.setattr(engine.stages, "run", in_half)
+    engine.widen()
+    assert engine.dtype is torch.float32
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,11 @@ class TestKinds:
         model = load(llama, torch.bfloat16, torch.device("cpu"))
         assert self.chosen(model)
 
+    def test_positions_in_single_precision(self, tmp_path: Path) -> None:
+        """CodeGen computes its queries and keys with them."""
+        kind("codegen").save_pretrained(tmp_path)
+        assert self.chosen(load(tmp_path, torch.bfloat16, torch.device("cpu")))
+
     @pytest.mark.parametrize("name", positions.MODELS)
     def test_positions_that_depend_on_the_length(
         self, name: str, monkeypatch: pytest.MonkeyPatch
@@ -254,6 +259,19 @@ class TestMemory:
         answers.drain()
         assert answers.cached[1] == 64
         assert answers.tokens[1] == expected(again)
+
+    def test_no_step_is_captured_before_a_pass_with_images(
+        self, made: Made, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """If the device were lost, the images would be blamed."""
+        runner = made(capturing=EagerCapturing())
+        captured: list[bool] = []
+        monkeypatch.setattr(runner._captured, "capture_between", lambda: captured.append(True))
+        monkeypatch.setattr(runner._images, "compute", lambda *_: torch.zeros(1, VOCABULARY))
+        runner.admit(1, prompt(9), {"pixel_values": torch.zeros(1)})
+        assert runner.reserve(1, 9)
+        runner.forward([Chunk(1, prompt(9), 0, True)])
+        assert not captured
 
     def test_logits_are_on_the_models_device(self, made: Made) -> None:
         runner = made()

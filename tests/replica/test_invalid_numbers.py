@@ -119,6 +119,8 @@ class TestOutputs:
             ({"logits": torch.tensor([1.0, math.inf])}, True),
             ({"logits": torch.tensor([1.0, -math.inf])}, False),
             ({"logits": torch.zeros(0)}, False),
+            # Deformable DETR gives places at an image's border infinite boxes.
+            ({"enc_outputs_coord_logits": torch.tensor([math.inf])}, False),
             ({"tokens": torch.tensor([1, 2]), "name": "a", "none": None}, False),
             ({"tokens": torch.tensor([1]), INVALID: torch.tensor([True])}, True),
             ({"tokens": torch.tensor([1]), INVALID: torch.tensor([False])}, False),
@@ -138,7 +140,8 @@ class TestScores:
         check, ids = ScoreCheck(), torch.zeros(2, 1, dtype=torch.int64)
         checked = check(ids, torch.tensor([[0.0, math.nan], [1.0, -math.inf]]))
         assert checked.tolist() == [[0.0, 0.0], [1.0, -math.inf]]
-        check(ids, torch.ones(2, 2))
+        valid = torch.ones(2, 2)
+        assert check(ids, valid) is valid, "scores are copied only if they change"
         assert check.invalid(ids).tolist() == [True, False]
 
     def test_a_sequence_has_the_rows_of_its_beams(self) -> None:

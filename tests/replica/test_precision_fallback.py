@@ -2,6 +2,7 @@
 the caller gets the answer.
 """
 
+import io
 import json
 import queue
 from collections.abc import Callable, Iterator
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
+from stoker.media.media import Media
 from stoker.models.adapters.applying import Adapters
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.tasks.registry import STAGES
@@ -24,7 +27,10 @@ from stoker.wire.protocol import (
     RequestResult,
     Work,
 )
+from tests.support.compare import equal
+from tests.support.media import image
 from tests.support.models import overflowing_bert
+from tests.tasks.test_zero_shot_image_classification import clip
 
 TASK = "feature-extraction"
 HALF = ChosenPrecision("float16", "chosen")
@@ -32,8 +38,11 @@ FINE, OVERFLOWS = "my name is", "clara"
 
 
 class Bench:
-    def __init__(self, folder: Path, tmp_path: Path, *, dtype: str = "auto") -> None:
-        stages = STAGES[TASK](folder)
+    def __init__(
+        self, folder: Path, tmp_path: Path, *, dtype: str = "auto", task: str = TASK
+    ) -> None:
+        self.task = task
+        stages = STAGES[task](folder)
         self.engine = TorchEngine("cpu", dtype, 1)
         self.engine.precision = HALF if dtype == "auto" else None
         stages.attach(self.engine.load(folder, stages, lambda *_: None))
@@ -47,8 +56,8 @@ class Bench:
         )
         self.worker.start()
 
-    def ask(self, number: int, *items: str) -> None:
-        self.worker.submit(Work(number, TASK, list(items), {}, single=False))
+    def ask(self, number: int, *items: Any, **parameters: Any) -> None:
+        self.worker.submit(Work(number, self.task, list(items), parameters, single=False))
 
     def messages(self, count: int) -> dict[Any, Any]:
         """Returns answers by their request's id, and other messages by their type."""
@@ -93,6 +102,27 @@ def test_the_caller_gets_the_answer_in_float32(bench: Callable[..., Bench]) -> N
     assert "an answer in float16 contained NaN or infinity" in changed.message
     assert half.engine.dtype is torch.float32
     assert half.worker.precision == changed
+
+
+def test_the_labels_of_images_are_computed_again(tmp_path: Path) -> None:
+    """They belong to the first answer, which is dropped."""
+    folder = tmp_path / "clip"
+    clip(folder)
+    for path in folder.glob("*.safetensors"):
+        tensors = safetensors.torch.load_file(path)
+        tensors["visual_projection.weight"] *= 1e9
+        safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    content = io.BytesIO()
+    image(0).save(content, "PNG")
+    picture = Media("image", content=content.getvalue())
+    labels = {"candidate_labels": ["cat", "dog"], "hypothesis_template": "a photo of a {}."}
+    answers: list[Any] = []
+    for dtype in ("auto", "float32"):
+        bench = Bench(folder, tmp_path, dtype=dtype, task="zero-shot-image-classification")
+        bench.ask(1, picture, picture, **labels)
+        answers.append(bench.messages(2 if dtype == "auto" else 1)[1])
+        bench.worker.stop()
+    equal(*answers)
 
 
 def test_requests_at_once_cause_one_switch(bench: Callable[..., Bench]) -> None:

@@ -14,6 +14,11 @@ from stoker.models.stages.base import INVALID, Sample
 
 Output = Mapping[str, Any]
 
+_CANDIDATES = "enc_outputs_coord_logits"
+"""Output of detectors with the boxes of all places. They give places at an image's border infinite
+boxes, so that these are never chosen.
+"""
+
 
 def outputs_with_nan(sample: Sample, output: Output) -> list[str]:
     """Returns the names of a sample's outputs that contain a NaN, or that were chosen from one."""
@@ -42,6 +47,7 @@ def _floats(sample: Sample, output: Output) -> list[tuple[str, torch.Tensor]]:
         for name, value in output.items()
         if torch.is_tensor(value)
         and value.is_floating_point()
+        and name != _CANDIDATES
         and name not in sample.features
         and name not in sample.extras
     ]

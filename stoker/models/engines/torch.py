@@ -13,6 +13,7 @@ import transformers
 from stoker.models.adapters.applying import Adapters
 from stoker.models.engines import completeness
 from stoker.models.engines.interface import PassCache, Progress
+from stoker.models.engines.invalid_numbers import outputs_with_nan
 from stoker.models.engines.layout import BatchLayout, PackedLayout
 from stoker.models.engines.packed_layers import PackedLayers
 from stoker.models.engines.packing import NAMES, TokenPacking
@@ -111,8 +112,7 @@ class TorchEngine:
         except Exception as error:
             log.info("computing in float32: the model fails in %s: %s", self.dtype, error)
         else:
-            floats = (value for value in outputs.values() if torch.is_tensor(value))
-            if not any(value.isnan().any() for value in floats if value.is_floating_point()):
+            if sample is None or not outputs_with_nan(sample, outputs):
                 return
             log.info("computing in float32: the model yields NaN in %s", self.dtype)
         self.switch(torch.float32)

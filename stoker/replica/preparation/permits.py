@@ -50,6 +50,11 @@ class Permits:
         answer = fcntl.fcntl(self.descriptor, fcntl.F_GETLK, asked)
         return _LOCK.unpack(answer)[0] != fcntl.F_UNLCK
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while this process waits for its first permit."""
+        return self._waiting is not None
+
     def stop_waiting(self) -> None:
         """Withdraws the request for a first permit."""
         self._wait(is_waiting=False)

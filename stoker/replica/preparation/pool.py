@@ -44,6 +44,8 @@ MOST_TRIES = 2
 _MOST_BYTES = AREA_BYTES - (1 << 20)
 """Maximum bytes of an input. The rest of an area is for errors."""
 _LOOK_S = 1.0
+_WANTED_S = 1.0
+"""Seconds without work after which the request for a first permit is withdrawn."""
 
 
 class PreparationError(Exception):
@@ -122,7 +124,7 @@ class PreparationPool:
         self._is_finishing = False
         self.is_open = False
         """True while processes run. Jobs are accepted at any time."""
-        self._opens_at = -math.inf
+        self._opens_at = self._yields_at = -math.inf
         self._pending = 0
         self._pulse = counters.pulse(lambda: self.pending > 0)
         self._thread: NamedThread | None = None
@@ -168,8 +170,7 @@ class PreparationPool:
     def _run(self) -> None:
         keep_to_one_core()
         while not (self._is_finishing and not self.pending):
-            timeout_s = _LOOK_S if self._processes or self._lanes else None
-            for descriptor, _ in self._poller.poll(timeout_s and timeout_s * 1000):
+            for descriptor, _ in self._poller.poll(_LOOK_S * 1000 if self._must_look else None):
                 if descriptor == self._wake:
                     os.eventfd_read(self._wake)
                 elif process := self._processes.get(descriptor):
@@ -180,6 +181,11 @@ class PreparationPool:
         for process in list(self._processes.values()):
             self._end(process)
         self._parent.permits.stop_waiting()
+
+    @property
+    def _must_look(self) -> bool:
+        """True if something may have to be done although no message arrives."""
+        return bool(self._processes or self._lanes or self._parent.permits.is_waiting)
 
     def _take_in(self) -> None:
         while self._inbox:
@@ -289,7 +295,10 @@ class PreparationPool:
         lasting = [process for process in self._processes.values() if not process.is_ending]
         lasting.sort(key=lambda process: len(process.running))
         surplus = len(lasting) - self._demand.needed(len(lasting))
-        if not surplus and len(lasting) > 1 and self._parent.permits.is_wanted():
+        is_wanted = bool(lasting) and self._parent.permits.is_wanted()
+        if not surplus and len(lasting) > 1 and is_wanted and time.monotonic() >= self._yields_at:
+            # The other replica asks again within this time.
+            self._yields_at = time.monotonic() + _LOOK_S
             surplus = 1
         for process in lasting[:surplus]:
             process.is_ending = True
@@ -297,10 +306,14 @@ class PreparationPool:
             if not process.running:
                 self._end(process)
         is_starting = any(process.pid is None for process in self._processes.values())
-        if self._lanes and not is_starting and (self._is_hungry() or not self._processes):
+        may_grow = self._is_hungry() and not is_wanted
+        if self._lanes and not is_starting and (may_grow or not self._processes):
             self._grow()
         if self._lanes and not self._processes:
             self._give_up()
+        elif time.monotonic() >= self._opens_at + _WANTED_S:
+            # Other replicas would end processes for this one.
+            self._parent.permits.stop_waiting()
 
     def _grow(self) -> bool:
         """Starts a process. Returns False if the machine's bound is reached or a start failed."""

@@ -14,6 +14,7 @@ import pytest
 from stoker.models.stages.base import InputError, Sample
 from stoker.replica.counters import Counters
 from stoker.replica.preparation import demand, process
+from stoker.replica.preparation import pool as pools
 from stoker.replica.preparation.demand import FIRST_ITEMS, SLOW_S, PreparationDemand
 from stoker.replica.preparation.parent import PreparationParent
 from stoker.replica.preparation.permits import Permits
@@ -24,6 +25,7 @@ from stoker.replica.preparation.pool import (
     Prepared,
 )
 from tests.replica.preparation.support import TIMEOUT_S, Toy, forked, wait_until
+from tests.replica.preparation.test_permits import Other
 
 MOST = 3
 
@@ -221,6 +223,48 @@ def test_the_replica_prepares_if_the_machine_has_no_process_left(
     assert pool.here == [("sleep", 0.0)]
     assert not pool.pool.may_open
     wait_until(lambda: pool.pool.may_open)
+
+
+def test_another_replica_gets_a_process(
+    make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    start = PreparationParent.start
+
+    def counted(parent: PreparationParent, number: int) -> Any:
+        started.append(number)
+        return start(parent, number)
+
+    monkeypatch.setattr(PreparationParent, "start", counted)
+    permits = Permits.create()
+    other = Other(permits)
+    pool = make_pool(permits)
+    numbers = [pool.put("sleep", 0.02) for _ in range(200)]
+    wait_until(lambda: len(pool.processes) == MOST)
+    assert other.does(f"take({MOST})") is None
+    time.sleep(0.3)
+    assert other.does(f"take({MOST})") is not None
+    assert pool.pool.pending, "although items wait"
+    assert all(pool.outcome(number) for number in numbers)
+    assert len(pool.processes) == MOST - 1
+    assert len(started) == MOST, "no process ends only to be replaced"
+    other.kill()
+
+
+def test_a_replica_without_work_wants_no_process(
+    make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, other replicas would end processes for it again and again."""
+    monkeypatch.setattr(pools, "_WANTED_S", 0.0)
+    permits = Permits.create()
+    other = Other(permits)
+    for _ in range(MOST):
+        other.does(f"take({MOST})")
+    pool = make_pool(permits)
+    pool.outcome(pool.put("sleep", 0.0))
+    assert other.does("is_wanted()")
+    wait_until(lambda: not other.does("is_wanted()"))
+    other.kill()
 
 
 def test_large_inputs_and_results_stay_in_the_replica(pool: Pool) -> None:

@@ -58,6 +58,8 @@ def replace(module: Any, attend: Attend) -> None:
     def attended(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _mask: Any = None
     ) -> tuple[torch.Tensor, None]:
+        # CodeGen's positions are in float32 in any precision of the model.
+        query, key = query.to(value.dtype), key.to(value.dtype)
         return attend(number, query, key, value, scale, window).transpose(1, 2), None
 
     module._attn = attended

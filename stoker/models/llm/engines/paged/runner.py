@@ -153,7 +153,8 @@ class PagedRunner:
 
     @torch.inference_mode()
     def forward(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
-        if self._captured:
+        # An error in a pass with images counts as the fault of the images.
+        if self._captured and not self._images.waits(chunks[0].id):
             self._captured.capture_between()
         rows = self._repeated(chunks)
         if rows is None:
