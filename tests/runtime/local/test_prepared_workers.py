@@ -207,6 +207,15 @@ async def test_it_gives_way_to_a_claim(world: World):
     assert len(world.host.prepared) == 1, "no room for another one"
 
 
+async def test_no_other_one_takes_the_memory_that_it_gave_up(world: World):
+    worker_id = world.ready()
+    need = DeviceNeed(size=4000 * MIB)
+    assert not world.memory.take("rep_1", Need("dep", MIB), need)
+    world.dies(worker_id)
+    world.ticks(QUIET_S - 1)
+    assert world.memory.take("rep_1", Need("dep", MIB), need)
+
+
 async def test_new_code_replaces_it_once(world: World):
     worker_id = world.ready()
     world.pool.code_imported()

@@ -174,6 +174,8 @@ class PreparedWorkers:
 
     def evict(self, job_id: str) -> None:
         if worker := self._workers.get(job_id):
+            # An optional claim gets the memory only after the worker has ended.
+            self._busy_at = self._clock()
             self._end(worker)
 
     # --- replicas ---
