@@ -249,6 +249,21 @@ async def test_failures_are_logged_once_and_end(world: World, caplog: pytest.Log
     assert world.held == [0, 0]
 
 
+async def test_a_worker_without_a_folder_holds_no_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(_name: str) -> None:
+        raise OSError("no space is left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.cells, "make_models", fail)
+        for _ in range(3):
+            world.ticks()
+    assert world.held == [0, 0] and not world.cells._made and not world.host.prepared
+    world.ticks(RETRY_S[0])
+    assert len(world.host.prepared) == 1
+
+
 async def test_a_killed_one_is_replaced_later(world: World):
     world.dies(world.ready())
     world.ticks(RETRY_S[0] - 1)
