@@ -1,5 +1,6 @@
 """Tests of when workers are prepared, used and ended, with a host that only records commands."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class Host:
         self.cuda_problem = ""
         self.prepared: list[WorkerSpec] = []
         self.killed: list[str] = []
+        self.is_importing = False
 
     def listen(self, *_callbacks: object) -> None: ...
 
@@ -45,8 +47,8 @@ class Host:
     def kill(self, worker_id: str) -> None:
         self.killed.append(worker_id)
 
-    def pid(self, _worker_id: str) -> int:
-        return 0
+    def pid(self, _worker_id: str) -> int | None:
+        return None if self.is_importing else 1
 
 
 class World:
@@ -180,6 +182,24 @@ async def test_a_worker_that_does_not_suit_ends(world: World, model: Path, why: 
     assert world.held == [MIB, MIB]
 
 
+async def test_a_worker_with_a_part_of_a_model_is_not_used_again(
+    world: World, model: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def cancelled(*_arguments: object) -> None:
+        raise asyncio.CancelledError
+
+    worker_id = world.ready()
+    await world.memory.claim("rep_1", Need("dep", MIB), DeviceNeed(size=MIB, takes_prepared=True))
+    monkeypatch.setattr(asyncio, "to_thread", cancelled)
+    with pytest.raises(asyncio.CancelledError):
+        await world.pool.take("rep_1", model, (), is_plain=True)
+    world.memory.release("rep_1")
+    assert world.host.killed == [worker_id]
+    assert world.memory.device_stats()[0].prepared_workers == 0
+    world.dies(worker_id)
+    assert world.held == [0, 0]
+
+
 async def test_a_start_without_a_worker_takes_none(world: World, model: Path):
     world.ready()
     await world.memory.claim("rep_1", Need("dep", MIB), DeviceNeed(size=MIB))
@@ -285,6 +305,17 @@ async def test_one_that_does_not_get_ready_ends(world: World):
     world.ticks()
     world.ticks(START_S + 1)
     assert world.host.killed == [world.host.prepared[0].id]
+
+
+async def test_the_time_until_the_host_forks_it_does_not_count(world: World):
+    world.host.is_importing = True
+    world.ticks()
+    world.ticks(START_S + 1)
+    world.host.is_importing = False
+    world.ticks(START_S)
+    assert not world.host.killed
+    world.ticks(1)
+    assert world.host.killed
 
 
 async def test_a_device_that_disappears_loses_it(world: World):

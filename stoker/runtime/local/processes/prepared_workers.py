@@ -200,6 +200,9 @@ class PreparedWorkers:
                 await asyncio.to_thread(link_model, folder, worker.models)
             except OSError as error:
                 log.info("model cannot be linked for a prepared worker: %s", error)
+            except asyncio.CancelledError:
+                self.abandon(replica_id, worker)
+                raise
             else:
                 if self._workers.get(worker.id) is worker:
                     return worker
@@ -228,6 +231,9 @@ class PreparedWorkers:
         for worker in [*self._workers.values()]:
             if worker.is_ending:
                 continue
+            if not worker.is_ready and not self._host.pid(worker.id):
+                # The host forks it after its imports. If the host hangs, it is ended.
+                worker.began = self._clock()
             age = self._clock() - worker.began
             if not worker.is_ready and age > START_S:
                 self._failed(worker.device, f"it was not ready in {START_S:g} s")
