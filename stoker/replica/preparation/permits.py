@@ -44,6 +44,11 @@ class Permits:
         self._held.remove(permit)
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, permit)
 
+    @property
+    def is_waiting(self) -> bool:
+        """True if this process waits for its first permit."""
+        return self._waiting is not None
+
     def is_wanted(self) -> bool:
         """Returns True if another replica waits for its first permit."""
         asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _WANTED_AT, _MOST_WAITING, 0)

@@ -168,7 +168,8 @@ class PreparationPool:
     def _run(self) -> None:
         keep_to_one_core()
         while not (self._is_finishing and not self.pending):
-            timeout_s = _LOOK_S if self._processes or self._lanes else None
+            is_active = self._processes or self._lanes or self._parent.permits.is_waiting
+            timeout_s = _LOOK_S if is_active else None
             for descriptor, _ in self._poller.poll(timeout_s and timeout_s * 1000):
                 if descriptor == self._wake:
                     os.eventfd_read(self._wake)
@@ -301,12 +302,18 @@ class PreparationPool:
             self._grow()
         if self._lanes and not self._processes:
             self._give_up()
+        elif not self._processes and time.monotonic() >= self._opens_at + _LOOK_S:
+            # No item has needed a process since. Otherwise replicas with several would keep one.
+            self._parent.permits.stop_waiting()
 
     def _grow(self) -> bool:
         """Starts a process. Returns False if the machine's bound is reached or a start failed."""
         parent, used = self._parent, {process.number for process in self._processes.values()}
         number = next((n for n in range(parent.memory.processes) if n not in used), None)
         if number is None or not self._turnover.is_allowed:
+            return False
+        if self._processes and parent.permits.is_wanted():
+            # A replica without a process comes first.
             return False
         permit = parent.permits.take(parent.most)
         if permit is None:

@@ -1,5 +1,6 @@
 """Preparation processes: order, errors, deaths and bounds, with items that say what to do."""
 
+import contextlib
 import os
 import pickle
 import threading
@@ -24,6 +25,7 @@ from stoker.replica.preparation.pool import (
     Prepared,
 )
 from tests.replica.preparation.support import TIMEOUT_S, Toy, forked, wait_until
+from tests.replica.preparation.test_permits import Other
 
 MOST = 3
 
@@ -221,6 +223,34 @@ def test_the_replica_prepares_if_the_machine_has_no_process_left(
     assert pool.here == [("sleep", 0.0)]
     assert not pool.pool.may_open
     wait_until(lambda: pool.pool.may_open)
+
+
+def test_a_replica_without_items_asks_for_no_process(make_pool: Callable[..., Pool]) -> None:
+    permits = Permits.create()
+    with contextlib.closing(Other(permits)) as other:
+        for _ in range(MOST):
+            other.does(f"take({MOST})")
+        pool = make_pool(permits)
+        (sample,) = pool.outcome(pool.put("sleep", 0.0))
+        assert sample.extras["pid"] == os.getpid()
+        assert permits.is_waiting
+        wait_until(lambda: not permits.is_waiting)
+
+
+def test_a_replica_without_a_process_comes_first(make_pool: Callable[..., Pool]) -> None:
+    permits = Permits.create()
+    with contextlib.closing(Other(permits)) as other:
+        taken = [permits.take(MOST), permits.take(MOST)]
+        pool = make_pool(permits)
+        pool.outcome(pool.put("sleep", 0.0))
+        assert other.does(f"take({MOST})") is None
+        for permit in taken:
+            assert permit is not None
+            permits.give(permit)
+        numbers = [pool.put("sleep", 0.02) for _ in range(20)]
+        assert all(pool.outcome(number) for number in numbers)
+        assert len(pool.processes) == 1
+        assert other.does(f"take({MOST})") is not None
 
 
 def test_large_inputs_and_results_stay_in_the_replica(pool: Pool) -> None:
