@@ -42,6 +42,7 @@ class Draining:
                 self.drain(replica, Reason.CHANGED)
         for replica in self._state.of_status(Status.ASLEEP):
             if replica.generation < generation:
+                replica.record_kill(Reason.CHANGED)
                 self._launcher.kill(replica.id)
 
     def drain_idle(self, least: int, *, is_funded: bool) -> None:

@@ -159,6 +159,8 @@ async def test_a_changed_deployment_does_not_wake_the_old_one():
     successor = await world.loaded()
     assert successor is not replica
     assert world.launcher.killed == [replica.id]
+    world.pool.exited(replica, -9)
+    assert Reason.WORKER_LOST not in {reason for _, reason in world.recorder.changes}
 
 
 async def test_its_end_during_the_move():
