@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.linked_models import link_model
 from stoker.runtime.local.processes.prepared_workers import QUIET_S, RETRY_S, START_S
 from stoker.runtime.local.processes.sandboxes import Sandboxes
+from stoker.runtime.local.starter import _Plan
 from stoker.sandbox import Opening, Wall
 from stoker.wire.host_messages import WorkerReport
 from stoker.wire.protocol import WorkerSpec
@@ -329,6 +331,16 @@ async def test_a_device_that_disappears_loses_it(world: World):
     world.memory.found([GPU])
     world.ticks()
     assert len(world.host.prepared) == 2
+
+
+@pytest.mark.parametrize("name", ["execution", "environment", "adapters"])
+def test_a_start_that_needs_other_folders_uses_no_worker(name: str):
+    names = [field.name for field in fields(_Plan)]
+    nothing: dict[str, Any] = dict.fromkeys(names)
+    plan = _Plan(**nothing)
+    assert plan.is_plain
+    needs: dict[str, Any] = {name: "/folder"}
+    assert not replace(plan, **needs).is_plain
 
 
 def test_a_model_with_too_many_files_is_not_linked(tmp_path: Path):
