@@ -5,7 +5,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +223,21 @@ def test_the_replica_prepares_if_the_machine_has_no_process_left(
     assert pool.here == [("sleep", 0.0)]
     assert not pool.pool.may_open
     wait_until(lambda: pool.pool.may_open)
+
+
+class Loud(Toy):
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        os.write(2, b"preparing")
+        return super().preprocess(item, parameters)
+
+
+def test_output_goes_to_the_log_of_the_replica(pool: Pool, tmp_path: Path) -> None:
+    wait_until(lambda: pool.problems == [""])
+    with (tmp_path / "log").open("wb") as log:
+        pool.parent.log_to(log.fileno())
+    pool.pool.load(pickle.dumps(Loud(Path())))
+    pool.outcome(pool.put("sleep", 0.0))
+    assert (tmp_path / "log").read_text() == "preparing"
 
 
 def test_a_replica_without_items_asks_for_no_process(make_pool: Callable[..., Pool]) -> None:
