@@ -11,6 +11,7 @@ import pytest
 from stoker.base.config import MIB, Settings
 from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, DeviceSizing
+from stoker.runtime.local.memory.device_watch import DeviceWatch, DriverReading
 from stoker.runtime.local.memory.devices import DeviceNeed
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator
@@ -24,7 +25,7 @@ from stoker.runtime.local.starter import _Plan
 from stoker.sandbox import Opening, Wall
 from stoker.wire.host_messages import WorkerReport
 from stoker.wire.protocol import WorkerSpec
-from tests.support.graphics import device
+from tests.support.graphics import Table, device
 
 GPU = device(0, 4096 * MIB)
 
@@ -64,6 +65,7 @@ class World:
         self.cells.open()
         self.gpu_sandbox = GpuSandbox(settings, self.cells)
         self.gpu_sandbox._has_ended.set()
+        self.sizing = DeviceSizing(settings, Measurements(folder / "cache"), GPU.total_bytes)
         self.pool = prepared_workers.PreparedWorkers(
             settings,
             host=self.host,
@@ -71,7 +73,7 @@ class World:
             cells=self.cells,
             residents=self.residents,
             gpu_sandbox=self.gpu_sandbox,
-            sizing=DeviceSizing(settings, Measurements(folder / "cache"), GPU.total_bytes),
+            sizing=self.sizing,
             cores=2,
             clock=lambda: self.now,
         )
@@ -149,6 +151,28 @@ async def test_several_one_after_another(tmp_path: Path):
         world.ticks()
         assert len(world.host.prepared) == count, "none while another one starts"
         world.pool.prepared(WorkerReport(world.host.prepared[-1].id))
+    world.cells.close()
+
+
+async def test_a_context_that_was_measured_later_is_no_other_process(tmp_path: Path):
+    world = World(tmp_path, most=2)
+    world.ready()
+    world.ready()
+    watch = DeviceWatch(
+        Table([GPU]),
+        first=[GPU],
+        memory=world.memory,
+        sizing=world.sizing,
+        residents=world.residents,
+        pid=lambda _id: None,
+        prepared=world.pool.pids,
+    )
+    context = CONTEXT_BYTES + 200 * MIB
+    world.sizing.measure_context(GPU.kind, context)
+    watch.apply(DriverReading([replace(GPU, used_bytes=2 * context)]))
+    assert world.memory.devices[0].other_bytes == 0
+    watch.apply(DriverReading([replace(GPU, used_bytes=3 * context)]))
+    assert world.memory.devices[0].other_bytes == context
     world.cells.close()
 
 
