@@ -78,12 +78,14 @@ def take_over(
         log_descriptor: the replica's log file, which the process may not open any more.
         preparation: parent of preparation processes. It ends if the replica needs none.
     """
+    if preparation and _may_prepare(spec):
+        preparation.log_to(log_descriptor)
+    elif preparation:
+        preparation.connection.close()
+        preparation = None
     log_to(log_descriptor, spec.id)
     log.info("starting in a prepared worker")
     walls.limit_files(spec)
-    if preparation and not _may_prepare(spec):
-        preparation.connection.close()
-        preparation = None
     return _run(spec, _taken(Path(spec.secret_path)), preparation)
 
 

@@ -21,10 +21,11 @@ HELLO = struct.Struct("<i")
 PREPARED, REFUSED, FAILED, TOO_LARGE = range(4)
 """Kinds of an outcome: samples, arguments of an `InputError`, a traceback, or nothing."""
 
-LOAD, START = b"L", b"S"
+LOAD, START, LOG = b"L", b"S", b"O"
 COMMAND = struct.Struct("<cQ")
 """Command for the parent: its kind, and a number. `LOAD`: bytes of the pickled stages that follow.
-`START`: the number of a process, with the descriptor of its socket.
+`START`: the number of a process, with the descriptor of its socket. `LOG`: 0, with the descriptor
+of a log file.
 """
 _MAP_NORESERVE = 0x4000
 """Constant of the kernel. Python has it from 3.12 on."""

@@ -4,6 +4,7 @@ It is forked before the replica initialises CUDA and starts threads, so that its
 It inherits the walls. It waits in a system call until preparation turns out to be slow.
 """
 
+import contextlib
 import gc
 import logging
 import os
@@ -21,6 +22,7 @@ from stoker.replica.preparation.messages import (
     ANSWER_BYTES,
     COMMAND,
     LOAD,
+    LOG,
     START,
     SharedMemory,
 )
@@ -47,6 +49,12 @@ class PreparationParent:
     permits: Permits
     memory: SharedMemory
     connection: socket.socket
+
+    def log_to(self, descriptor: int) -> None:
+        """Redirects the output of the parent and its processes to an open file."""
+        # If the parent has ended, the next command detects it.
+        with contextlib.suppress(OSError):
+            socket.send_fds(self.connection, [COMMAND.pack(LOG, 0)], [descriptor])
 
     def load(self, pickled: bytes) -> str:
         """Replaces the stages of processes that are started later. Returns why that failed, or an
@@ -119,6 +127,12 @@ def _be_parent(connection: socket.socket, memory: SharedMemory) -> None:
         os._exit(code)
 
 
+def _redirect(descriptor: int) -> None:
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+
+
 class _Parent:
     def __init__(self, connection: socket.socket, memory: SharedMemory) -> None:
         self._connection = connection
@@ -134,6 +148,8 @@ class _Parent:
             kind, number = COMMAND.unpack(head)
             if kind == LOAD:
                 self._connection.sendall(b"." + self._load(number).encode())
+            elif kind == LOG:
+                _redirect(descriptors[0])
             else:
                 self._start(number, descriptors[0])
 

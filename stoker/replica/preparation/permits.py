@@ -44,16 +44,16 @@ class Permits:
         self._held.remove(permit)
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, permit)
 
+    @property
+    def is_waiting(self) -> bool:
+        """True if this process waits for its first permit."""
+        return self._waiting is not None
+
     def is_wanted(self) -> bool:
         """Returns True if another replica waits for its first permit."""
         asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _WANTED_AT, _MOST_WAITING, 0)
         answer = fcntl.fcntl(self.descriptor, fcntl.F_GETLK, asked)
         return _LOCK.unpack(answer)[0] != fcntl.F_UNLCK
-
-    @property
-    def is_waiting(self) -> bool:
-        """True while this process waits for its first permit."""
-        return self._waiting is not None
 
     def stop_waiting(self) -> None:
         """Withdraws the request for a first permit."""

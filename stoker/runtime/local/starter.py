@@ -73,6 +73,13 @@ class _Plan:
     def is_on_device(self) -> bool:
         return bool(self.visible_devices)
 
+    @property
+    def is_plain(self) -> bool:
+        """True if a prepared worker can become the replica. The claim was made before, and an
+        engine may have been installed since.
+        """
+        return not (self.execution or self.environment or self.adapters)
+
 
 class ReplicaStarter:
     def __init__(
@@ -126,7 +133,7 @@ class ReplicaStarter:
         await self._weigh(spec, folder, replica_id)
         plan = await self._plan(spec, folder, replica_id)
         worker = await self._prepared.take(
-            replica_id, folder, plan.openings, is_plain=not plan.execution
+            replica_id, folder, plan.openings, is_plain=plan.is_plain
         )
         try:
             return await self._fork(plan, generation, worker)

@@ -41,8 +41,14 @@ class Draining:
             if replica.generation < generation:
                 self.drain(replica, Reason.CHANGED)
         for replica in self._state.of_status(Status.ASLEEP):
-            if replica.generation < generation:
-                self._launcher.kill(replica.id)
+            # Another one finishes its calls first.
+            if replica.generation < generation and not replica.outstanding:
+                self.end_outdated(replica)
+
+    def end_outdated(self, replica: ReplicaHandle) -> None:
+        """Kills a sleeping replica of an older specification."""
+        replica.record_kill(Reason.CHANGED)
+        self._launcher.kill(replica.id)
 
     def drain_idle(self, least: int, *, is_funded: bool) -> None:
         """Drains replicas unused for the idle timeout, until `least` ready ones are left."""

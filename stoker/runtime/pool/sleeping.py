@@ -94,6 +94,10 @@ class Sleeping:
     async def _fall_asleep(self, replica: ReplicaHandle) -> None:
         try:
             await replica.wait_idle()
+            if replica.generation < self._state.generation and not replica.has_ended:
+                # No call would wake it.
+                self._draining.end_outdated(replica)
+                return
             await self._move(replica, self._launcher.sleep(replica.id))
         except SleepError as error:
             self._kill(replica, f"its GPU memory could not be moved to main memory: {error}")

@@ -38,7 +38,7 @@ class Other:
         self._process.stdin.flush()
         return eval(self._process.stdout.readline())
 
-    def kill(self) -> None:
+    def close(self) -> None:
         self._process.kill()
         self._process.communicate()
 
@@ -52,7 +52,7 @@ def permits() -> Permits:
 def other(permits: Permits) -> Iterator[Other]:
     process = Other(permits)
     yield process
-    process.kill()
+    process.close()
 
 
 def test_permits_are_bounded_for_all(permits: Permits, other: Other) -> None:
@@ -70,7 +70,7 @@ def test_permits_of_a_killed_process_are_free(permits: Permits, other: Other) ->
     for _ in range(MOST):
         other.does(f"take({MOST})")
     assert permits.take(MOST) is None
-    other.kill()
+    other.close()
     assert permits.take(MOST) == 0
 
 

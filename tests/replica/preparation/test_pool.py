@@ -1,10 +1,11 @@
 """Preparation processes: order, errors, deaths and bounds, with items that say what to do."""
 
+import contextlib
 import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,21 @@ def test_the_replica_prepares_if_the_machine_has_no_process_left(
     wait_until(lambda: pool.pool.may_open)
 
 
+class Loud(Toy):
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        os.write(2, b"preparing")
+        return super().preprocess(item, parameters)
+
+
+def test_output_goes_to_the_log_of_the_replica(pool: Pool, tmp_path: Path) -> None:
+    wait_until(lambda: pool.problems == [""])
+    with (tmp_path / "log").open("wb") as log:
+        pool.parent.log_to(log.fileno())
+    pool.pool.load(pickle.dumps(Loud(Path())))
+    pool.outcome(pool.put("sleep", 0.0))
+    assert (tmp_path / "log").read_text() == "preparing"
+
+
 def test_another_replica_gets_a_process(
     make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +264,7 @@ def test_another_replica_gets_a_process(
     assert all(pool.outcome(number) for number in numbers)
     assert len(pool.processes) == MOST - 1
     assert len(started) == MOST, "no process ends only to be replaced"
-    other.kill()
+    other.close()
 
 
 def test_a_replica_without_work_wants_no_process(
@@ -264,7 +280,23 @@ def test_a_replica_without_work_wants_no_process(
     pool.outcome(pool.put("sleep", 0.0))
     assert other.does("is_wanted()")
     wait_until(lambda: not other.does("is_wanted()"))
-    other.kill()
+    other.close()
+
+
+def test_a_replica_without_a_process_comes_first(make_pool: Callable[..., Pool]) -> None:
+    permits = Permits.create()
+    with contextlib.closing(Other(permits)) as other:
+        taken = [permits.take(MOST), permits.take(MOST)]
+        pool = make_pool(permits)
+        pool.outcome(pool.put("sleep", 0.0))
+        assert other.does(f"take({MOST})") is None
+        for permit in taken:
+            assert permit is not None
+            permits.give(permit)
+        numbers = [pool.put("sleep", 0.02) for _ in range(20)]
+        assert all(pool.outcome(number) for number in numbers)
+        assert len(pool.processes) == 1
+        assert other.does(f"take({MOST})") is not None
 
 
 def test_large_inputs_and_results_stay_in_the_replica(pool: Pool) -> None:

@@ -1,6 +1,8 @@
 """Tests of when workers are prepared, used and ended, with a host that only records commands."""
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from stoker.base.config import MIB, Settings
 from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.device_sizing import CONTEXT_BYTES, DeviceSizing
+from stoker.runtime.local.memory.device_watch import DeviceWatch, DriverReading
 from stoker.runtime.local.memory.devices import DeviceNeed
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator
@@ -18,10 +21,11 @@ from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.linked_models import link_model
 from stoker.runtime.local.processes.prepared_workers import QUIET_S, RETRY_S, START_S
 from stoker.runtime.local.processes.sandboxes import Sandboxes
+from stoker.runtime.local.starter import _Plan
 from stoker.sandbox import Opening, Wall
 from stoker.wire.host_messages import WorkerReport
 from stoker.wire.protocol import WorkerSpec
-from tests.support.graphics import device
+from tests.support.graphics import Table, device
 
 GPU = device(0, 4096 * MIB)
 
@@ -36,6 +40,7 @@ class Host:
         self.cuda_problem = ""
         self.prepared: list[WorkerSpec] = []
         self.killed: list[str] = []
+        self.is_importing = False
 
     def listen(self, *_callbacks: object) -> None: ...
 
@@ -45,8 +50,8 @@ class Host:
     def kill(self, worker_id: str) -> None:
         self.killed.append(worker_id)
 
-    def pid(self, _worker_id: str) -> int:
-        return 0
+    def pid(self, _worker_id: str) -> int | None:
+        return None if self.is_importing else 1
 
 
 class World:
@@ -60,6 +65,7 @@ class World:
         self.cells.open()
         self.gpu_sandbox = GpuSandbox(settings, self.cells)
         self.gpu_sandbox._has_ended.set()
+        self.sizing = DeviceSizing(settings, Measurements(folder / "cache"), GPU.total_bytes)
         self.pool = prepared_workers.PreparedWorkers(
             settings,
             host=self.host,
@@ -67,7 +73,7 @@ class World:
             cells=self.cells,
             residents=self.residents,
             gpu_sandbox=self.gpu_sandbox,
-            sizing=DeviceSizing(settings, Measurements(folder / "cache"), GPU.total_bytes),
+            sizing=self.sizing,
             cores=2,
             clock=lambda: self.now,
         )
@@ -148,6 +154,28 @@ async def test_several_one_after_another(tmp_path: Path):
     world.cells.close()
 
 
+async def test_a_context_that_was_measured_later_is_no_other_process(tmp_path: Path):
+    world = World(tmp_path, most=2)
+    world.ready()
+    world.ready()
+    watch = DeviceWatch(
+        Table([GPU]),
+        first=[GPU],
+        memory=world.memory,
+        sizing=world.sizing,
+        residents=world.residents,
+        pid=lambda _id: None,
+        prepared=world.pool.pids,
+    )
+    context = CONTEXT_BYTES + 200 * MIB
+    world.sizing.measure_context(GPU.kind, context)
+    watch.apply(DriverReading([replace(GPU, used_bytes=2 * context)]))
+    assert world.memory.devices[0].other_bytes == 0
+    watch.apply(DriverReading([replace(GPU, used_bytes=3 * context)]))
+    assert world.memory.devices[0].other_bytes == context
+    world.cells.close()
+
+
 async def test_it_becomes_a_replica_and_is_followed_in_a_quiet_moment(world: World, model: Path):
     worker_id = world.ready()
     await world.memory.claim("rep_1", Need("dep", MIB), DeviceNeed(size=MIB, takes_prepared=True))
@@ -180,6 +208,24 @@ async def test_a_worker_that_does_not_suit_ends(world: World, model: Path, why: 
     assert world.held == [MIB, MIB]
 
 
+async def test_a_worker_with_a_part_of_a_model_is_not_used_again(
+    world: World, model: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def cancelled(*_arguments: object) -> None:
+        raise asyncio.CancelledError
+
+    worker_id = world.ready()
+    await world.memory.claim("rep_1", Need("dep", MIB), DeviceNeed(size=MIB, takes_prepared=True))
+    monkeypatch.setattr(asyncio, "to_thread", cancelled)
+    with pytest.raises(asyncio.CancelledError):
+        await world.pool.take("rep_1", model, (), is_plain=True)
+    world.memory.release("rep_1")
+    assert world.host.killed == [worker_id]
+    assert world.memory.device_stats()[0].prepared_workers == 0
+    world.dies(worker_id)
+    assert world.held == [0, 0]
+
+
 async def test_a_start_without_a_worker_takes_none(world: World, model: Path):
     world.ready()
     await world.memory.claim("rep_1", Need("dep", MIB), DeviceNeed(size=MIB))
@@ -205,6 +251,15 @@ async def test_it_gives_way_to_a_claim(world: World):
     assert world.memory.take("rep_1", Need("dep", MIB), need)
     world.ticks(100)
     assert len(world.host.prepared) == 1, "no room for another one"
+
+
+async def test_no_other_one_takes_the_memory_that_it_gave_up(world: World):
+    worker_id = world.ready()
+    need = DeviceNeed(size=4000 * MIB)
+    assert not world.memory.take("rep_1", Need("dep", MIB), need)
+    world.dies(worker_id)
+    world.ticks(QUIET_S - 1)
+    assert world.memory.take("rep_1", Need("dep", MIB), need)
 
 
 async def test_new_code_replaces_it_once(world: World):
@@ -240,6 +295,21 @@ async def test_failures_are_logged_once_and_end(world: World, caplog: pytest.Log
     assert world.held == [0, 0]
 
 
+async def test_a_worker_without_a_folder_holds_no_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(_name: str) -> None:
+        raise OSError("no space is left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.cells, "make_models", fail)
+        for _ in range(3):
+            world.ticks()
+    assert world.held == [0, 0] and not world.cells._made and not world.host.prepared
+    world.ticks(RETRY_S[0])
+    assert len(world.host.prepared) == 1
+
+
 async def test_a_killed_one_is_replaced_later(world: World):
     world.dies(world.ready())
     world.ticks(RETRY_S[0] - 1)
@@ -263,6 +333,17 @@ async def test_one_that_does_not_get_ready_ends(world: World):
     assert world.host.killed == [world.host.prepared[0].id]
 
 
+async def test_the_time_until_the_host_forks_it_does_not_count(world: World):
+    world.host.is_importing = True
+    world.ticks()
+    world.ticks(START_S + 1)
+    world.host.is_importing = False
+    world.ticks(START_S)
+    assert not world.host.killed
+    world.ticks(1)
+    assert world.host.killed
+
+
 async def test_a_device_that_disappears_loses_it(world: World):
     worker_id = world.ready()
     world.memory.found([])
@@ -274,6 +355,16 @@ async def test_a_device_that_disappears_loses_it(world: World):
     world.memory.found([GPU])
     world.ticks()
     assert len(world.host.prepared) == 2
+
+
+@pytest.mark.parametrize("name", ["execution", "environment", "adapters"])
+def test_a_start_that_needs_other_folders_uses_no_worker(name: str):
+    names = [field.name for field in fields(_Plan)]
+    nothing: dict[str, Any] = dict.fromkeys(names)
+    plan = _Plan(**nothing)
+    assert plan.is_plain
+    needs: dict[str, Any] = {name: "/folder"}
+    assert not replace(plan, **needs).is_plain
 
 
 def test_a_model_with_too_many_files_is_not_linked(tmp_path: Path):

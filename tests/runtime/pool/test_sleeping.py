@@ -159,6 +159,25 @@ async def test_a_changed_deployment_does_not_wake_the_old_one():
     successor = await world.loaded()
     assert successor is not replica
     assert world.launcher.killed == [replica.id]
+    world.pool.exited(replica, -9)
+    assert Reason.WORKER_LOST not in {reason for _, reason in world.recorder.changes}
+
+
+async def test_a_changed_deployment_lets_the_old_one_finish_its_calls():
+    world = World(readiness=Readiness.WARM)
+    call = world.call()
+    replica = await world.loaded()
+    world.pool.put_to_sleep(replica)
+    world.pool.apply(replace(world.pool.spec, dtype="bfloat16"), running=True)
+    other = world.call()
+    successor = await world.loaded()
+    assert successor is not replica and world.launcher.killed == []
+    world.answer(replica)
+    assert await call == b"[]"
+    await settle()
+    assert world.launcher.killed == [replica.id] and world.launcher.moves == []
+    world.answer(successor)
+    assert await other == b"[]"
 
 
 async def test_its_end_during_the_move():

@@ -162,9 +162,10 @@ class DeviceWatch:
                     resident.device_context = context
                     self._sizing.measure_context(kinds.get(uuid, ""), context)
                 real[resident.replica.id] = self._bytes_of(resident, kinds.get(uuid, ""))
-            for worker_id, worker_pid in self._prepared(_uuid(book)).items():
-                if held := processes.get(worker_pid, {}).get(_uuid(book)):
-                    real[worker_id] = held
+            context = self._sizing.context_bytes(kinds.get(uuid, ""))
+            for worker_id, pid in self._prepared(uuid).items():
+                # Its claim may be older than the measurement of the context.
+                real[worker_id] = processes.get(pid, {}).get(uuid) or context
         return real
 
     def _bytes_of(self, resident: Resident, kind: str) -> int:

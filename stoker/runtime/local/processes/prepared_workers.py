@@ -135,7 +135,7 @@ class PreparedWorkers:
         if worker is None or worker.is_ending:
             return
         if event.problem:
-            self._failed(worker, event.problem)
+            self._failed(worker.device, event.problem)
             self._end(worker)
             return
         worker.is_ready = True
@@ -159,7 +159,7 @@ class PreparedWorkers:
         if not worker.is_ending and self._host.ready:
             if worker.is_ready and self._clock() - worker.began > _PROVED_S:
                 self._failures.pop(worker.device.uuid, None)
-            self._failed(worker, "its process has ended")
+            self._failed(worker.device, "its process has ended")
         self._memory.release(worker.id)
         self._cells.remove(worker.id)
 
@@ -174,6 +174,8 @@ class PreparedWorkers:
 
     def evict(self, job_id: str) -> None:
         if worker := self._workers.get(job_id):
+            # An optional claim gets the memory only after the worker has ended.
+            self._busy_at = self._clock()
             self._end(worker)
 
     # --- replicas ---
@@ -198,6 +200,9 @@ class PreparedWorkers:
                 await asyncio.to_thread(link_model, folder, worker.models)
             except OSError as error:
                 log.info("model cannot be linked for a prepared worker: %s", error)
+            except asyncio.CancelledError:
+                self.abandon(replica_id, worker)
+                raise
             else:
                 if self._workers.get(worker.id) is worker:
                     return worker
@@ -226,9 +231,12 @@ class PreparedWorkers:
         for worker in [*self._workers.values()]:
             if worker.is_ending:
                 continue
+            if not worker.is_ready and not self._host.pid(worker.id):
+                # The host forks it after its imports. If the host hangs, it is ended.
+                worker.began = self._clock()
             age = self._clock() - worker.began
             if not worker.is_ready and age > START_S:
-                self._failed(worker, f"it was not ready in {START_S:g} s")
+                self._failed(worker.device, f"it was not ready in {START_S:g} s")
                 self._end(worker)
             elif worker.device.uuid not in present or (worker.is_old and self._is_quiet()):
                 self._end(worker)
@@ -257,8 +265,14 @@ class PreparedWorkers:
             worker_id, book, size, MAIN_BYTES
         ):
             return
-        cell = self._cells.make(worker_id)
-        models = self._cells.make_models(worker_id)
+        try:
+            cell = self._cells.make(worker_id)
+            models = self._cells.make_models(worker_id)
+        except OSError as error:
+            self._memory.release(worker_id)
+            self._cells.remove(worker_id)
+            self._failed(device, f"its folders could not be created: {error}")
+            return
         self._workers[worker_id] = PreparedWorker(
             worker_id, device, models, openings, self._clock()
         )
@@ -279,8 +293,8 @@ class PreparedWorkers:
         self._memory.ending(worker.id)
         self._host.kill(worker.id)
 
-    def _failed(self, worker: PreparedWorker, problem: str) -> None:
-        failures = self._failures.setdefault(worker.device.uuid, _DeviceFailures())
+    def _failed(self, device: Device, problem: str) -> None:
+        failures = self._failures.setdefault(device.uuid, _DeviceFailures())
         delays = [*RETRY_S, math.inf]
         failures.retry_at = self._clock() + delays[min(failures.count, len(RETRY_S))]
         failures.count += 1
@@ -288,7 +302,7 @@ class PreparedWorkers:
             failures.problem = problem
             log.warning(
                 "no prepared worker on GPU %d, so replicas start later: %s",
-                worker.device.index,
+                device.index,
                 problem,
             )
 
