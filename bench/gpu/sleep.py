@@ -33,8 +33,8 @@ def rows(sizes: Sizes) -> list[Row]:
 
 
 def run(session: Session, rows: Sequence[Row]) -> None:
-    """Measures calls of a sleeping model, beside the driver's restore of a process with as much
-    memory. Raises `MissingError` if the driver keeps no checkpoints.
+    """Measures calls of a sleeping model, and the driver's restore of a process with as much
+    memory. Raises `MissingError` if the driver has no checkpoint functions.
     """
     (row,) = rows
     since = time.monotonic()

@@ -42,7 +42,7 @@ def problem(spec: ReplicaSpec) -> str:
     if spec.device == AUTO and not spec.visible_devices:
         return ""
     error = _error("cuda" if spec.device == AUTO else spec.device)
-    # Without memory, the device works. Loading the model reports the lack of memory.
+    # A device without free memory is usable. Loading the model reports the lack of memory.
     return "" if "out of memory" in error else error
 
 
@@ -59,7 +59,7 @@ def open_context() -> str:
             for dtype in (torch.float32, torch.float16, torch.bfloat16):
                 use_libraries(torch, dtype, "cuda")
         torch.cuda.synchronize()
-        # torch keeps a workspace for products.
+        # torch keeps a workspace for matrix products.
         torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
     except Exception as error:

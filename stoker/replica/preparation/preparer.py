@@ -24,7 +24,7 @@ from stoker.wire.protocol import Work
 log = logging.getLogger(__name__)
 
 _MOST_CHANGES = 3
-"""Number of changes of the stages after which copies are given up."""
+"""Number of changes of the stages after which they are not copied any more."""
 
 
 class _State(Enum):

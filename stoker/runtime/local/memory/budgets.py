@@ -35,7 +35,7 @@ class DeviceUse:
     """Real use of the devices by replicas, around one reading of the driver."""
 
     real: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Maps replicas to their bytes of each device. Others count as they claim."""
+    """Maps replicas to their bytes of each device. Other replicas count with their claims."""
     left: Mapping[str, int] = field(default_factory=dict[str, int])
     """Maps devices, by UUID, to the bytes that replicas gave up during the reading. The driver may
     have counted them.
@@ -364,7 +364,7 @@ def _check_weights(device_need: DeviceNeed, book: Budget, size: int) -> None:
 
 
 def _held_by_others(book: Budget, device: Device, use: DeviceUse) -> int:
-    """Returns the bytes of a device that processes hold which are not replicas of this server."""
+    """Returns the bytes of a device held by processes other than replicas of this server."""
     if device.used_bytes is None:
         return 0
     ours = sum(use.real.get(replica_id, size) for replica_id, size in book.sizes().items())

@@ -321,7 +321,7 @@ def _with_forms(load: LoadModel, answers: dict[int, EngineSequence]) -> dict[str
 
 
 def _form_masks() -> Any:
-    # It imports torch, which should not happen before vLLM knows its platform.
+    # The module imports torch, which must not happen before vLLM has detected its platform.
     return importlib.import_module("stoker.models.llm.engines.vllm.form_masks")
 
 
