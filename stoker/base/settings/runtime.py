@@ -113,8 +113,8 @@ class RuntimeSettings(BaseSettings):
         ge=0,
         le=8,
         description=(
-            "Processes per GPU that open CUDA in advance, so that models start sooner. Each holds the "
-            "memory of a CUDA context, and ends if a model needs that memory."
+            "Processes per GPU that open CUDA in advance, so that models start sooner. Each holds "
+            "the memory of a CUDA context, and ends if a model needs that memory."
         ),
     )
     replica_threads: int = Field(
@@ -125,10 +125,10 @@ class RuntimeSettings(BaseSettings):
         ge=0,
         le=1024,
         description=(
-            "Maximum number of processes on this machine, of all replicas together, that decode and "
-            "resize media if one thread per replica is too slow; 0: none. Default for replicas on a "
-            "GPU: the number of cores minus one, or none with fewer than three cores. Default for "
-            "replicas on the CPU: none."
+            "Maximum number of processes on this machine, of all replicas together, that decode "
+            "and resize media if one thread per replica is too slow; 0: none. Default for replicas "
+            "on a GPU: the number of cores minus one, or none with fewer than three cores. Default "
+            "for replicas on the CPU: none."
         ),
     )
     replica_uids: Annotated[str, AfterValidator(_range)] = Field(

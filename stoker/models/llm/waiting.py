@@ -42,5 +42,5 @@ class WaitingSequences:
         )
 
     def had_turn(self, sequence: Running) -> None:
-        """Records that a sequence's prompt is computed now. Keys without such sequences are next."""
+        """Records that a sequence's prompt is computed now. Other keys have the next turn."""
         self._order.current = max(self._order.current, sequence.turn)
