@@ -81,7 +81,7 @@ def _restores(service: Service, sizes: Sizes) -> tuple[float, str, dict[str, Any
     seconds: list[float] = []
     wrong = ""
     for _ in range(RESTORES):
-        # The first model gives way to the second, which then leaves the card.
+        # The first model sleeps to make room for the second one, which is then removed.
         _call(service, "sleeper-2")
         _wait_asleep(service, first)
         service.change(second, "stop", "stopped")

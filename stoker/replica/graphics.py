@@ -116,8 +116,8 @@ def refusal(problem: str) -> LoadFailed:
 def release_cache(*, least: int = 0) -> None:
     """Returns unused memory that torch caches to the device.
 
-    If `least` is set, does nothing unless at least `least` bytes and a quarter of torch's memory
-    are unused, because it takes long to allocate from the driver again.
+    If `least` is set, at least `least` bytes and a quarter of torch's memory must be unused.
+    Otherwise it does nothing, because a new allocation from the driver takes long.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None or torch.version.cuda is None or not torch.cuda.is_initialized():

@@ -88,9 +88,9 @@ class _PreparationProcess:
 
 
 class PreparationPool:
-    """Processes that prepare items, on a thread of its own.
+    """Processes that prepare items. A separate thread communicates with them.
 
-    The thread starts with the first load. Other threads use `load`, `put`, `pids` and `finish`.
+    This thread starts with the first load. Other threads use `load`, `put`, `pids` and `finish`.
     """
 
     def __init__(

@@ -144,7 +144,7 @@ class Preparer:
         parameters: Mapping[str, Any],
         samples: Sequence[Sample],
     ) -> None:
-        """Has a process prepare an item for comparison, if the stages did not change lately."""
+        """Lets a process prepare an item for comparison, unless the stages have changed recently."""
         self._items_left = FIRST_ITEMS
         try:
             pickled, is_same = self._copy.take(self._stages)

@@ -37,7 +37,7 @@ class DeviceUse:
     real: Mapping[str, int] = field(default_factory=dict[str, int])
     """Maps replicas to their bytes of each device. Other replicas count with their claims."""
     left: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Maps devices, by UUID, to the bytes that replicas gave up during the reading. The driver may
+    """Maps devices, by UUID, to the bytes that replicas released during the reading. The driver may
     have counted them.
     """
 
