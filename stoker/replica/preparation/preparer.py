@@ -144,7 +144,7 @@ class Preparer:
         parameters: Mapping[str, Any],
         samples: Sequence[Sample],
     ) -> None:
-        """Lets a process prepare an item for comparison, unless the stages have changed recently."""
+        """Lets a process prepare an item for comparison, unless the stages changed recently."""
         self._items_left = FIRST_ITEMS
         try:
             pickled, is_same = self._copy.take(self._stages)

@@ -41,8 +41,8 @@ class FormsUnsupportedError(ValueError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The installed vLLM cannot enforce the form of an answer on several GPUs. Leave it "
-            "out, or deploy the model with 'devices' 1."
+            "The installed vLLM cannot enforce the form of an answer on several GPUs. Send the "
+            "request without a form, or set the deployment's 'devices' to 1."
         )
 
 
