@@ -210,14 +210,14 @@ class Budgets:
             replaced = [worker for worker in [claim.worker(book)] if worker]
             victims = self._victims(waiter, book, line, wanted_by, beside=replaced)
             if victims is not None:
-                cost = sum(book.size(one.replica_id) for one in victims if not one.is_prepared)
+                cost = sum(book.size(each.replica_id) for each in victims if not each.is_prepared)
                 rank = (_is_elsewhere(claim, book), cost, -claim.room(book))
                 options.append((rank, book, victims))
         count = claim.wanted.count if claim.wanted else 0
         if len(options) < count:
             return EvictionPlan([self.main, *self.eligible(claim)], [])
         chosen = sorted(options, key=lambda one: one[0])[:count]
-        gone = {one.replica_id: one for *_, victims in chosen for one in victims}
+        gone = {each.replica_id: each for *_, victims in chosen for each in victims}
         freed = sum(self.main.size(replica_id) for replica_id in gone)
         more = self._victims(waiter, self.main, line, wanted_by, freed=freed, beside=gone)
         books = [self.main, *(book for _, book, _ in chosen)]

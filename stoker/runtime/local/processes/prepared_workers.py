@@ -239,7 +239,7 @@ class PreparedWorkers:
         return can_fork and self._is_quiet() and not self._memory.is_short
 
     def _is_quiet(self) -> bool:
-        if any(one.replica.status is Status.STARTING for one in self._residents.values()):
+        if any(each.replica.status is Status.STARTING for each in self._residents.values()):
             self._busy_at = self._clock()
         return self._clock() - self._busy_at >= QUIET_S
 
