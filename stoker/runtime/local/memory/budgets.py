@@ -206,7 +206,7 @@ class Budgets:
         claim = waiter.asked
         options: list[tuple[tuple[bool, int, int], Budget, list[EvictionCandidate]]] = []
         for book in self.eligible(claim):
-            # Its memory is counted already: the claim replaces this worker.
+            # The memory of this worker is counted already, because the claim replaces it.
             replaced = [worker for worker in [claim.worker(book)] if worker]
             victims = self._victims(waiter, book, line, wanted_by, beside=replaced)
             if victims is not None:
