@@ -1,7 +1,7 @@
 """`python -m bench.preparation`: images a second that one replica prepares, here and in processes.
 
 It measures preparation only, without a model: the stages of ViT-base on JPEGs of 640 by 480 pixels.
-`overhead` is the time of the transfer of one item there and back.
+`overhead` is the time of the transfer of one item to a process and back.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from stoker.replica.preparation.stages_copy import StagesCopy
 SIZE = (640, 480)
 SIDE = 224
 _AT_ONCE = 64
-"""Number of items that wait or are prepared, as with so many clients."""
+"""Number of items that wait or are prepared at the same time."""
 
 
 class Ready(Stages):

@@ -33,8 +33,8 @@ def rows(sizes: Sizes) -> list[Row]:
 
 
 def run(session: Session, rows: Sequence[Row]) -> None:
-    """Measures calls of a sleeping model, beside the driver's restore of a process with as much
-    memory. Raises `MissingError` if the driver keeps no checkpoints.
+    """Measures calls of a sleeping model, and the driver's restore of a process with as much
+    memory. Raises `MissingError` if the driver has no checkpoint functions.
     """
     (row,) = rows
     since = time.monotonic()
@@ -81,7 +81,7 @@ def _restores(service: Service, sizes: Sizes) -> tuple[float, str, dict[str, Any
     seconds: list[float] = []
     wrong = ""
     for _ in range(RESTORES):
-        # The first model gives way to the second, which then leaves the card.
+        # The first model sleeps to make room for the second one, which is then removed.
         _call(service, "sleeper-2")
         _wait_asleep(service, first)
         service.change(second, "stop", "stopped")

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class DriverProgram:
-    """Runs `nvidia-smi`, and keeps the reason that its last run gave no output."""
+    """Runs `nvidia-smi`, and stores why its last run gave no output."""
 
     def __init__(self) -> None:
         self._hung: subprocess.Popen[str] | None = None

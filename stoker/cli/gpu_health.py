@@ -51,7 +51,7 @@ def checks(program: str = PROGRAM) -> list[DoctorCheck]:
 
 
 def sleep_checks(settings: Settings) -> list[DoctorCheck]:
-    """Checks if vLLM, where it is installed, can move models to main memory."""
+    """Checks if an installed vLLM can move models to main memory."""
     from stoker.models.engines import environments
     from stoker.models.llm.engines.vllm.recipe import SLEEP_PROBE
 

@@ -8,7 +8,9 @@ from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.models.llm.model_types import ENCODERS, TEXT, TEXT_GENERATION, UNFIT
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-"""Names of the number of attention heads in config.json. GPT-2 and MPT have names of their own."""
+"""Names of the field of config.json with the number of attention heads. GPT-2 and MPT use other
+names.
+"""
 
 
 def attention_heads(pipeline: str, documents: Mapping[str, Json]) -> int:

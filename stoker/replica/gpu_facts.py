@@ -73,12 +73,12 @@ def processes() -> list[GpuProcess]:
     missing.
     """
     rows, _ = _ask("--query-compute-apps=pid,process_name,used_memory")
-    found = [
+    holders = [
         GpuProcess(int(pid), name, int(held))
         for pid, name, held in (row for row in rows if len(row) == 3)
         if pid.isdecimal() and held.isdecimal()
     ]
-    return sorted(found, key=lambda process: process.held_mib, reverse=True)
+    return sorted(holders, key=lambda process: process.held_mib, reverse=True)
 
 
 def missing_devices() -> tuple[list[str], bool]:

@@ -42,7 +42,7 @@ def problem(spec: ReplicaSpec) -> str:
     if spec.device == AUTO and not spec.visible_devices:
         return ""
     error = _error("cuda" if spec.device == AUTO else spec.device)
-    # Without memory, the device works. Loading the model reports the lack of memory.
+    # A device without free memory is usable. Loading the model reports the lack of memory.
     return "" if "out of memory" in error else error
 
 
@@ -59,7 +59,7 @@ def open_context() -> str:
             for dtype in (torch.float32, torch.float16, torch.bfloat16):
                 use_libraries(torch, dtype, "cuda")
         torch.cuda.synchronize()
-        # torch keeps a workspace for products.
+        # torch keeps a workspace for matrix products.
         torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
     except Exception as error:
@@ -116,8 +116,8 @@ def refusal(problem: str) -> LoadFailed:
 def release_cache(*, least: int = 0) -> None:
     """Returns unused memory that torch caches to the device.
 
-    If `least` is set, does nothing unless at least `least` bytes and a quarter of torch's memory
-    are unused, because it takes long to allocate from the driver again.
+    If `least` is set, at least `least` bytes and a quarter of torch's memory must be unused.
+    Otherwise it does nothing, because a new allocation from the driver takes long.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None or torch.version.cuda is None or not torch.cuda.is_initialized():

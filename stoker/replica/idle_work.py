@@ -63,7 +63,7 @@ class IdleWork:
         return (is_idle or is_late) and self._engine.idle_work_pays
 
     def step(self, *, is_idle: bool = True) -> None:
-        """Runs a step. Raises `DeviceLostError` if the device can compute nothing any more.
+        """Runs a step. Raises `DeviceLostError` if the device can no longer compute.
 
         Args:
             is_idle: True if no request waits.

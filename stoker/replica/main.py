@@ -59,7 +59,8 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None, permits: "Permits | N
     """Loads the model and serves until a shutdown message. Returns the process's exit code.
 
     Args:
-        lock: lock of the replicas that compute one after the other.
+        lock: lock that replicas hold while they compute, so that only one of them computes at a
+            time.
         permits: permits for preparation processes. None: the replica has none.
     """
     configure_log(spec.id, spec.log_path)
@@ -72,7 +73,7 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None, permits: "Permits | N
 def take_over(
     spec: ReplicaSpec, log_descriptor: int, preparation: "PreparationParent | None"
 ) -> int:
-    """Does the same as `run` in a process that has its walls and its context.
+    """Does the same as `run` in a process that has its walls and its CUDA context.
 
     Args:
         log_descriptor: the replica's log file, which the process may not open any more.
@@ -119,7 +120,7 @@ def _run(
 def _preparation(spec: ReplicaSpec, permits: "Permits | None") -> "PreparationParent | None":
     """Forks the parent of preparation processes, if the replica may have some.
 
-    Must be called behind the walls, and before CUDA is used and threads start.
+    Must be called inside the walls, before CUDA is used and before threads start.
     """
     from stoker.replica.preparation.parent import fork_parent
 

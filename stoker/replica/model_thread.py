@@ -41,7 +41,7 @@ class ModelThread:
         Args:
             prepare: see `LanguageEngine.prepare`. None: the model stays as it is.
             adopted: receives True if an offered converted model was adopted.
-            stepped: receives the outputs of each step that has some, on this thread.
+            stepped: receives the outputs of each step that has outputs, on this thread.
             moved: receives the outcome of each move.
         """
         self._model = model

@@ -1,6 +1,7 @@
 """A prepared worker: a process with its walls and a CUDA context, which waits to become a replica.
 
-The walls stand before CUDA starts, because they hold for one thread and its later children only.
+The walls are set up before CUDA starts, because they apply only to one thread and its later
+children.
 """
 
 import logging
@@ -49,7 +50,7 @@ def run(spec: WorkerSpec, channel: socket.socket, permits: Permits) -> int:
     while True:
         is_called, _, _ = select.select([channel], [], [], CHECK_S)
         if has_context and (problem := graphics.context_problem()):
-            # Before a specification is taken: the host forks the replica instead.
+            # No specification is taken any more, so the host forks the replica instead.
             log.warning("the context of a prepared worker is lost: %s", problem)
             return 1
         if is_called:

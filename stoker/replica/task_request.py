@@ -49,7 +49,7 @@ class RequestState:
     written: int = 0
     """Number of samples with outputs that the writer received."""
     invalid: set[int] = field(default_factory=set[int])
-    """Items with a sample that the model returned NaN or infinity for."""
+    """Items with a sample for which the model returned NaN or infinity."""
     done: bool = False
     is_repeated: bool = False
     """True if the whole request is computed a second time."""

@@ -41,7 +41,9 @@ def around_replica(spec: ReplicaSpec) -> Standing:
 
 
 def around_worker(spec: WorkerSpec) -> Standing:
-    """The model is not known yet, so its folder is empty, and the limit of files is wide."""
+    """Sets up a worker's walls. Its model is not known yet, so its folder is empty and the limit of
+    file sizes is high.
+    """
     # Before the walls hide the devices' folder.
     has_gpus = bool(gpu_places.gpus())
     return confine(

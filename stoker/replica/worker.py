@@ -274,7 +274,7 @@ class TaskWorker:
                     self._finish_item(request, entry.item)
 
     def _check_output(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
-        """Marks an item whose answer would be made of NaN or infinity."""
+        """Marks an item whose answer would be computed from NaN or infinity."""
         request: RequestState = entry.owner
         if is_invalid(entry.sample, output):
             request.invalid.add(entry.item)
@@ -303,8 +303,8 @@ class TaskWorker:
             self._answer(request, rest)
 
     def _fail_stream(self, request: RequestState) -> None:
-        """Fails a streamed answer without numbers. Later answers are computed in float32 if that
-        may help.
+        """Fails a streamed answer that contains NaN or infinity. Later answers are computed in
+        float32 if that may help.
         """
         if self._fallback:
             self._fallback.request()

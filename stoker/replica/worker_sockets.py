@@ -1,8 +1,8 @@
 """Sockets between the engine host and its prepared workers.
 
 A worker sends `READY`, or the reason that it has no context. The host sends a specification and the
-replica's log file as open files. The worker sends `TAKEN` once nothing can go wrong any more that a
-new process would not do, too.
+replica's log file as open files. The worker sends `TAKEN` once it can only fail in ways in which a
+new process would fail, too.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from stoker.wire.protocol import ReplicaSpec
 READY, TAKEN = b"ready", b"taken"
 _MOST_BYTES = 4096
 _FILES = 2
-"""The specification and the log file. A message may be too short for the former."""
+"""The specification and the log file. A specification may be too large for a message."""
 
 
 def receive(channel: socket.socket) -> tuple[bytes, int] | None:

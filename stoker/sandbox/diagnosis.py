@@ -79,7 +79,7 @@ class Diagnosing:
     def _blocking(self) -> list[Opening] | None:
         """Returns the walls that make the attempt fail. Adds the walls one by one.
 
-        None if the attempt fails even without all walls.
+        None if the attempt fails even without any walls.
         """
         left_out = [Opening(wall) for wall in PUT_UP]
         if not self._works(left_out):

@@ -36,8 +36,8 @@ class Batches(msgspec.Struct):
 
 
 MOST_LOST = 2
-"""Number of passes that may end a replica while they are recorded. Then no passes of the model are
-recorded any more.
+"""Maximum number of passes that may end a replica while they are recorded. After that, no passes of
+the model are recorded.
 """
 
 

@@ -417,7 +417,7 @@ class TestLostRecordings:
 
 
 class TimedRecorder(HostRecorder):
-    """Measures a recorded pass, which is measured first, as this share of a usual one."""
+    """Reports this share of a usual pass's time for a recorded pass, which is measured first."""
 
     def __init__(self, share: float) -> None:
         super().__init__()

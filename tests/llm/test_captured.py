@@ -204,7 +204,7 @@ class TestLimits:
 
 
 class Lost(Recorded):
-    """Its device fails at the first capture."""
+    """Fails at the first capture, and loses its device."""
 
     def __init__(self) -> None:
         super().__init__(fails=True)

@@ -28,7 +28,7 @@ def inputs(**options: Any) -> AttentionInputs:
 
 
 def known(cap: float | None, sinks: torch.Tensor | None) -> torch.Tensor:
-    """Computes one score after the other."""
+    """Computes the output with the plain formula, one query at a time."""
     output = torch.zeros(*QUERY.shape[:-1], SIZE)
     for place in torch.cartesian_prod(*map(torch.arange, QUERY.shape[:-1])):
         sequence, head, repeat, query = place.tolist()

@@ -135,7 +135,7 @@ class TestKinds:
         assert model.config._attn_implementation != attention.NAME
 
     def test_a_window_as_wide_as_any_sequence(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It hides nothing."""
+        """Such a window hides no token."""
         model = kind("llama")
         monkeypatch.setattr(model.config, "sliding_window", causal.POSITIONS, raising=False)
         assert self.chosen(model)
@@ -316,7 +316,7 @@ def test_a_replica_captures_steps_after_its_first_answer(made: Made, tmp_path: P
 
 
 class LosingCapturing(EagerCapturing):
-    """Its device fails at the first capture."""
+    """Fails at the first capture, and loses its device."""
 
     def capture(self, step: Callable[[], None]) -> Callable[[], None]:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")

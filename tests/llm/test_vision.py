@@ -46,7 +46,7 @@ class Served:
 
     @cached_property
     def paged_model(self) -> Any:
-        """The same model. Paged runners change its attention."""
+        """A separate copy of the model, because paged runners change its attention."""
         return load(self.folder, torch.float32, torch.device("cpu"), architecture(self.folder))
 
     def expected(self, prepared: Prepared, count: int = COUNT) -> list[int]:

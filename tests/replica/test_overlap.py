@@ -362,7 +362,7 @@ def test_passes_are_recorded_between_batches_and_replayed(
 
 
 class LosingRecorder(HostRecorder):
-    """Its device fails while a pass is recorded."""
+    """Fails while it records a pass, and loses its device."""
 
     def record(self, compute: Callable[[], Outputs]) -> Recording:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")

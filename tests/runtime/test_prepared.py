@@ -1,5 +1,5 @@
-"""A server with a graphics device in its table, whose replicas start in prepared workers. In place
-of a context on the device, a worker opens nothing.
+"""A server with a graphics device in its table, whose replicas start in prepared workers. Workers
+open no context.
 """
 
 import os

@@ -1,8 +1,8 @@
 """`python -m tests.support.preparing`: attempts of a preparation process behind a replica's walls.
 
-It reads a JSON object: the folder, the folder that is kept back, the user to become, and pairs of
-an attempt and its argument. It prints the problem of each attempt before the walls, in the replica
-and in the preparation process.
+It reads a JSON object: the folder, the folder that must stay hidden, the user to become, and pairs
+of an attempt and its argument. It prints the problem of each attempt before the walls, in the
+replica and in the preparation process.
 """
 
 import json

@@ -113,8 +113,8 @@ class RuntimeSettings(BaseSettings):
         ge=0,
         le=8,
         description=(
-            "Processes per GPU that open CUDA before a model needs them, so that it starts sooner. "
-            "Each holds the memory of a CUDA context until others need it."
+            "Processes per GPU that open CUDA in advance, so that models start sooner. Each holds "
+            "the memory of a CUDA context, and ends if a model needs that memory."
         ),
     )
     replica_threads: int = Field(
@@ -125,9 +125,10 @@ class RuntimeSettings(BaseSettings):
         ge=0,
         le=1024,
         description=(
-            "Maximum number of processes of all replicas of this machine that decode and resize "
-            "media, if one thread per replica is too slow; 0: none. Default: one less than cores "
-            "for replicas on a GPU, with at least three cores, and none for others."
+            "Maximum number of processes on this machine, of all replicas together, that decode "
+            "and resize media if one thread per replica is too slow; 0: none. Default for replicas "
+            "on a GPU: the number of cores minus one, or none with fewer than three cores. Default "
+            "for replicas on the CPU: none."
         ),
     )
     replica_uids: Annotated[str, AfterValidator(_range)] = Field(
@@ -163,7 +164,7 @@ class RuntimeSettings(BaseSettings):
         le=1,
         description=(
             "Share of a GPU's memory that one vLLM replica uses, within `STOKER_GPU_MEMORY_SHARE`. "
-            "A `warm` replica that may sleep uses 5% less of it."
+            "A `warm` replica that may sleep uses 5% less."
         ),
     )
     preload: bool = Field(

@@ -13,7 +13,9 @@ from stoker.models.adapters.stored import StoredWeights
 _CONVOLUTION = "Conv1D"
 """transformers' linear layer with transposed weights, as in GPT-2."""
 _DEEPEST = 3
-"""Maximum number of leading parts of a module's name that may belong to a model around the base."""
+"""Maximum number of leading parts of a module's name that may belong to a model that contains the
+base.
+"""
 
 
 class AdapterUnfitError(Exception):
@@ -31,8 +33,8 @@ class BaseModel:
     def module_names(self, settings: Lora) -> dict[str, str]:
         """Maps an adapter's module names to the model's own.
 
-        The adapter may have been trained on a model around this one, or on a model inside it. Then
-        all names begin differently.
+        The adapter may have been trained on a model that contains this one, or on a part of it.
+        Then all names have another prefix.
         """
         whole = (*settings.saved, *settings.copied)
         adapter_modules = {*settings.modules, *(name.rpartition(".")[0] for name in whole)}

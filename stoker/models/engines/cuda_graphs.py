@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class CudaGraphs:
-    """Captures passes on a stream of its own. The graphs share memory, so one runs at a time."""
+    """Captures passes on a separate stream. The graphs share memory, so one runs at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream: torch.cuda.Stream | None = None
         self._pool: Any = None
         self._failed: list[torch.cuda.CUDAGraph] = []
-        """Graphs without an end. torch's allocators keep pointers to them."""
+        """Graphs whose capture failed. torch's allocators keep pointers to them."""
 
     def warm_up(self, compute: Callable[[], object]) -> None:
         """Runs a pass on the stream of the captures. The first pass of a shape loads kernels and
@@ -31,7 +31,7 @@ class CudaGraphs:
         torch.cuda.synchronize(self._device)
 
     def capture(self, compute: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
-        """Returns the graph of a pass, and its outputs after each replay.
+        """Returns the graph of a pass, and the tensors that hold its outputs after each replay.
 
         Raises the errors of the device if the pass cannot be captured, such as one that reads its
         results while it runs.
@@ -51,7 +51,7 @@ class CudaGraphs:
         return graph, outputs
 
     def is_usable(self) -> bool:
-        """Waits for the device. Returns False if nothing can be computed any more."""
+        """Waits for the device. Returns False if the device can no longer compute."""
         return is_usable(self._device)
 
     @contextlib.contextmanager
@@ -75,12 +75,11 @@ class CudaGraphs:
         device, pool = self._device.index or 0, self._pool
         library: Any = torch
         with contextlib.suppress(RuntimeError):
-            # Takes the stream out of the capture. It fails after an operation that cannot be
-            # captured.
+            # Ends the capture of the stream. This fails after an operation that cannot be captured.
             graph.capture_end()
         with contextlib.suppress(RuntimeError, AttributeError):
             library._C._cuda_endAllocateToPool(device, pool)
-            # Not reached if the capture had ended. Its end gave the memory back then.
+            # Not reached if the capture had ended, because its end returned the memory.
             library._C._cuda_releasePool(device, pool)
         with contextlib.suppress(RuntimeError):
             # Ends the capture of random numbers.

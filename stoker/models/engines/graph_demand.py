@@ -1,4 +1,4 @@
-"""Counts the batches of each bucket, to decide which passes are worth a recording."""
+"""Counts the batches of each bucket, to decide which passes are worth recording."""
 
 from collections import Counter
 from collections.abc import Hashable
@@ -50,7 +50,7 @@ class GraphDemand:
     def pays(self, bucket: ShapeBucket) -> bool:
         """True if a recording would have saved more time so far than it takes.
 
-        Whatever follows, such a recording at most doubles the time that is lost.
+        Even if the bucket is never used again, this rule at most doubles the lost time.
         """
         return self._uses[bucket] * self._gain(bucket) >= RECORDING_PASSES
 
@@ -79,8 +79,8 @@ class GraphDemand:
         return uses * self._gain(bucket), uses
 
     def _gain(self, bucket: ShapeBucket) -> float:
-        """Returns the expected share of time that a recording saves: that of the most similar
-        bucket. Without one, all of it.
+        """Returns the expected share of time that a recording saves: the measured share of the most
+        similar bucket, or 1 if there is none.
         """
         similar = [
             (_ratio(bucket.elements, other.elements), gain)

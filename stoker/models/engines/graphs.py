@@ -1,8 +1,8 @@
 """Records the passes of a model over buckets of batches and replays them.
 
-A recorded pass is a CUDA graph: the GPU launches its kernels without Python, which takes a tenth of
-the time. The first batches of a bucket run as usual. Once a bucket is used often, its pass is
-recorded between batches, compared with a usual pass, and replayed from then on.
+A recorded pass is a CUDA graph: the GPU launches its kernels without Python, in a tenth of the
+time. The first batches of a bucket run as usual. Once a bucket is used often, its pass is recorded
+between batches, compared with a usual pass, and replayed from then on.
 """
 
 import logging
@@ -32,7 +32,7 @@ Run = Callable[[Hashable, Batch], Outputs]
 """Runs a pass as usual. See `TorchEngine.run`."""
 
 STEP_S = 0.01
-"""Time in seconds after which a recording pauses, at its next pass, so that batches can run."""
+"""Time in seconds after which a recording pauses at the end of a pass, so that batches can run."""
 WARM_UPS, TIMINGS = 2, 3
 """Number of passes before a recording, and of passes that are measured after it."""
 MOST_GRAPHS = 64
@@ -137,11 +137,11 @@ class GraphCache:
 
     @torch.inference_mode()
     def record(self) -> None:
-        """Continues the recording of a pass for about `step_s` seconds. Without one, begins that of
-        the bucket that gains the most.
+        """Continues the recording of a pass for about `step_s` seconds. If no recording has begun,
+        begins the one that saves the most time.
 
         Raises:
-            DeviceLostError: the device can compute nothing any more.
+            DeviceLostError: the device can no longer compute.
         """
         unfinished = self._unfinished or self._begun()
         if unfinished:

@@ -92,7 +92,7 @@ class PassCache(Protocol):
     def record(self) -> None:
         """Continues the recording of a pass for about the time of a pass.
 
-        Raises `DeviceLostError` if the device can compute nothing any more.
+        Raises `DeviceLostError` if the device can no longer compute.
         """
         ...
 
@@ -143,7 +143,7 @@ class OverlappingEngine(Engine, Protocol):
         """Makes later passes faster. Takes the time of a few passes at most. Called while no batch
         computes.
 
-        Raises `DeviceLostError` if the device can compute nothing any more.
+        Raises `DeviceLostError` if the device can no longer compute.
         """
         ...
 

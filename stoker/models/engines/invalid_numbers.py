@@ -1,7 +1,7 @@
-"""Finds outputs of a model that are not numbers, whatever the task makes of them.
+"""Finds NaN and infinity in a model's outputs, before a task uses them.
 
-A class, a box or a word is chosen from numbers, and comparisons with NaN are false. The answer
-would look valid: no boxes, an empty text, a black mask.
+Tasks choose classes, boxes and words by comparisons, which are false for NaN. The answer would look
+valid: no boxes, an empty text, a black mask.
 """
 
 import math
@@ -35,7 +35,7 @@ def is_invalid(sample: Sample, output: Output) -> bool:
     Models mask values with negative infinity.
     """
     return bool(_invalid(output)) or any(
-        # The largest of numbers with a NaN is NaN.
+        # The maximum of values that include NaN is NaN.
         value.numel() and not float(value.max()) < math.inf
         for _, value in _floats(sample, output)
     )

@@ -48,8 +48,8 @@ def dtype_of(wanted: str, device: torch.device, folder: Path | None = None) -> t
 
 def half_precisions(stored: torch.dtype | None) -> Sequence[torch.dtype]:
     """Returns the half precisions that `auto` may choose on a GPU, the preferred one first."""
-    # A value in float16 may have no equal in bfloat16, and vice versa. Of float32 weights, float16
-    # keeps three more bits than bfloat16. A comparison shows whether its range suffices.
+    # A value in float16 may have no equal in bfloat16, and vice versa. float16 keeps three more
+    # bits of float32 weights than bfloat16. A comparison shows whether its range suffices.
     return (stored,) if stored in HALF else (torch.float16, torch.bfloat16)
 
 

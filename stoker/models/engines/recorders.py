@@ -37,7 +37,7 @@ class Recorder(Protocol):
         ...
 
     def is_usable(self) -> bool:
-        """Waits for the device. Returns False if nothing can be computed any more."""
+        """Waits for the device. Returns False if the device can no longer compute."""
         ...
 
     def warm_up(self, compute: Callable[[], Outputs]) -> None:

@@ -1,4 +1,4 @@
-"""Notes which pass is being recorded, so that a recording that ends the process is not tried again.
+"""Notes which pass is being recorded, so that a recording that ends the process is not repeated.
 
 The driver may abort the process, or the device may be unusable after an error. The gateway reads
 the note after the process has ended.
@@ -12,7 +12,7 @@ from stoker.wire.passes import MOST_LOST
 
 
 class DeviceLostError(Exception):
-    """Raised if the device can compute nothing any more in this process."""
+    """Raised if the device can no longer compute in this process."""
 
 
 def _ignore(_name: str) -> None: ...
@@ -23,7 +23,7 @@ class RecordingGuard:
     """Decides which passes may be recorded, and notes the one that is being recorded."""
 
     note: Callable[[str], None] = _ignore
-    """Notes the name of a pass outside of this process. Empty means none."""
+    """Stores the name of a pass outside of this process. Empty means none."""
     lost: Collection[str] = ()
     """Names of passes that ended earlier replicas."""
 

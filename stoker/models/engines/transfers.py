@@ -185,8 +185,8 @@ def _fetched(value: Any) -> Any:
 
 
 def is_usable(device: torch.device) -> bool:
-    """Waits for a GPU. Returns False if nothing can be computed any more."""
-    # After an invalid access, for example, every call to the process's context fails.
+    """Waits for a GPU. Returns False if the device can no longer compute."""
+    # After an invalid memory access, for example, every call in the process's context fails.
     try:
         torch.cuda.synchronize(device)
     except RuntimeError:

@@ -9,7 +9,9 @@ from stoker.models.llm.speculation import MOST_SEQUENCES, Speculation
 
 
 def may_guess(runner: Runner, pairs: Sequence[tuple[Running, Chunk]]) -> bool:
-    """Returns True if all chunks draw on this runner. A pass with prompts has enough work."""
+    """Returns True if all chunks sample a token on this runner. Passes with prompts gain nothing
+    from guesses.
+    """
     if not runner.can_retract or not 0 < len(pairs) <= MOST_SEQUENCES:
         return False
     return all(
@@ -25,7 +27,7 @@ def may_guess(runner: Runner, pairs: Sequence[tuple[Running, Chunk]]) -> bool:
 def guessed(
     speculation: Speculation, pairs: list[tuple[Running, Chunk]], step_tokens: int
 ) -> list[tuple[Running, Chunk]]:
-    """Returns the chunks with as many guesses as are expected to pay. Guesses never preempt
+    """Returns the chunks with as many guesses as are expected to save time. Guesses never preempt
     another sequence.
 
     Args:

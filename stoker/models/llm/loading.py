@@ -52,7 +52,9 @@ class ScheduledEngine:
         """Device of the weights. Conversions run on the CPU."""
 
     def guard(self, guard: RecordingGuard) -> None:
-        """Notes captured steps from now on, and skips captures that ended earlier replicas."""
+        """Notes each capture while it runs, from now on. Skips captures that ended earlier
+        replicas.
+        """
         if isinstance(self._runner, PagedRunner):
             self._runner.guard(guard)
 

@@ -72,7 +72,7 @@ class Scheduler:
         self._speculation = speculation
         self._clock = clock
         self._is_usable = True
-        """False once the device can compute nothing any more."""
+        """False once the device can no longer compute."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Sequences that wait for admission, in the turns of their keys."""
+"""Queue of sequences that wait for admission. API keys take turns."""
 
 from collections import deque
 
@@ -7,7 +7,7 @@ from stoker.models.llm.running import Running
 
 
 class WaitingSequences:
-    """Queue of a scheduler's sequences. Keys take turns."""
+    """Waiting sequences of one scheduler."""
 
     def __init__(self) -> None:
         self._sequences: deque[Running] = deque()
@@ -28,7 +28,7 @@ class WaitingSequences:
         self._sequences.insert(place, sequence)
 
     def put_back(self, sequence: Running) -> None:
-        """Adds a sequence that was taken before. It is the next one."""
+        """Returns a sequence to the front of the queue."""
         self._sequences.appendleft(sequence)
 
     def next(self) -> Running:
@@ -36,11 +36,11 @@ class WaitingSequences:
         return self._sequences.popleft()
 
     def remove(self, identifier: int) -> None:
-        """Removes a sequence. An unknown sequence is no error."""
+        """Removes a sequence. Ignores unknown sequences."""
         self._sequences = deque(
             sequence for sequence in self._sequences if sequence.id != identifier
         )
 
     def had_turn(self, sequence: Running) -> None:
-        """Records that a sequence's prompt is computed now. Keys without one have the next turn."""
+        """Records that a sequence's prompt is computed now. Other keys have the next turn."""
         self._order.current = max(self._order.current, sequence.turn)

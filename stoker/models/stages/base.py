@@ -32,7 +32,8 @@ _ELEMENTS_A_UNIT = 1024
 
 
 INVALID = "is_invalid"
-"""Name of an output that is True for samples with other outputs chosen from NaN or infinity."""
+"""Name of an output that is True for samples whose other outputs were chosen from NaN or infinity.
+"""
 
 
 def bucket(length: int) -> int:
@@ -235,9 +236,10 @@ class Stages(ABC):
         """Returns the samples of one input. Raises `InputError`."""
 
     def preprocess_item(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        """Returns the part of `preprocess` that depends on no other input. Raises `InputError`.
+        """Returns the part of the samples of `preprocess` that depends only on the arguments.
+        Raises `InputError`.
 
-        Copies of the stages may run it in other processes. `completed` does the rest.
+        Copies of the stages may run this in other processes. `completed` does the rest.
         """
         return self.preprocess(item, parameters)
 

@@ -1,4 +1,4 @@
-"""Notices sequences whose tokens `generate` chooses from scores that are not numbers.
+"""Detects sequences whose tokens `generate` chose from NaN or infinity.
 
 This module imports torch, so stages import it inside functions.
 """
@@ -12,14 +12,14 @@ import torch
 class ScoreCheck:
     """A logits processor of transformers that marks each row with a NaN or an infinite score.
 
-    The scores of such a row become equal: to draw from NaN ends a process that computes on a GPU.
+    The scores of such a row become equal, because sampling from NaN ends a process on a GPU.
     """
 
     def __init__(self) -> None:
         self._rows: torch.Tensor | None = None
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        # The largest of numbers with a NaN is NaN. Excluded tokens have negative infinity.
+        # The maximum of values that include NaN is NaN. Excluded tokens have negative infinity.
         invalid = ~(scores.amax(-1) < math.inf)
         self._rows = invalid if self._rows is None else self._rows | invalid
         if scores.device.type == "cpu" and not invalid.any():

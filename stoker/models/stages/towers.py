@@ -48,7 +48,7 @@ class TextTowerStages(TextStages):
         """Further arguments of the tokenizer."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy reads items only. These change with every request.
+        # A copy only prepares items. These attributes change with every request.
         nothing: dict[str, Any] = {"_known": OrderedDict(), "_parameters": None, "_embeddings": {}}
         return {**super().__getstate__(), **nothing}
 

@@ -11,7 +11,7 @@ from stoker.store.tables.deployments import Deployment
 
 
 async def check_changed(session: Session, row: Deployment, folder: SourceFolder | None) -> None:
-    """As `check`, for a deployment that changes.
+    """Does the same as `check`, for a deployment that changes.
 
     Args:
         folder: operator's folder of the deployment. None if it was created from an artifact.

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 
 SLOW_S = 0.001
-"""Mean seconds of one item from which its preparation in another process pays off."""
+"""Minimum mean time of one item in seconds for which another process pays off."""
 FIRST_ITEMS = 8
-"""Number of items before the mean counts."""
+"""Number of items before the mean is used."""
 _WEIGHT = 0.1
 """Weight of the newest item in the mean."""
 WINDOW_S = 5.0

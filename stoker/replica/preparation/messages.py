@@ -1,6 +1,6 @@
 """Messages between a replica and its preparation processes.
 
-The contents are in shared memory, so that messages are small. Each goes through a socket that keeps
+The contents are in shared memory, so messages are small. They are sent through a socket that keeps
 message boundaries.
 """
 
@@ -8,14 +8,14 @@ import mmap
 import struct
 
 AREAS = 2
-"""Areas of a process in the shared memory. One is read while the other waits."""
+"""Number of areas of a process in the shared memory. One is in use while the other one waits."""
 AREA_BYTES = 32 << 20
 """Maximum bytes of an input with its samples. Pages that were never used take no memory."""
 
 JOB = struct.Struct("<BQ")
 """Area, and bytes of the payload at its start: the item and its parameters."""
 OUTCOME = struct.Struct("<BBQQd")
-"""Area, kind, place and bytes of the payload in the area, and seconds of the preparation."""
+"""Area, kind, offset and bytes of the payload in the area, and seconds of the preparation."""
 HELLO = struct.Struct("<i")
 """Process id. A process's first message."""
 PREPARED, REFUSED, FAILED, TOO_LARGE = range(4)

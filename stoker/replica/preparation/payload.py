@@ -78,7 +78,7 @@ def dumped(pickler: Any, value: object, *options: Any) -> bytes:
     try:
         pickler(output, *options).dump(value)
     except Exception as error:
-        # Each class has its own way to refuse.
+        # Classes raise various errors if they cannot be pickled.
         raise NotTransferableError(f"{type(error).__name__}: {error}") from error
     return output.getvalue()
 

@@ -1,4 +1,4 @@
-"""Bound on the preparation processes of a machine, shared by its replicas.
+"""Limit on the preparation processes of a machine, shared by its replicas.
 
 A permit is a locked byte of a file that the engine host opens for all replicas. The kernel frees
 the locks of a process when it ends. Children of a replica do not inherit them.
@@ -9,7 +9,7 @@ import os
 import struct
 
 _WANTED_AT = 1 << 20
-"""First byte of the replicas that wait for their first permit."""
+"""First of the bytes that replicas lock while they wait for their first permit."""
 _MOST_WAITING = 64
 _LOCK = struct.Struct("hhqqi0q")
 """`struct flock` of the kernel: kind, origin, first byte, number of bytes, process."""

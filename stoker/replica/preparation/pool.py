@@ -1,4 +1,6 @@
-"""The replica's side of its preparation processes: gives them items, and replaces dead ones."""
+"""The replica's side of its preparation processes: gives them items, and replaces processes that
+died.
+"""
 
 import logging
 import math
@@ -77,7 +79,7 @@ class _PreparationProcess:
     permit: int
     connection: socket.socket
     pid: int | None = None
-    """None until the process said hello."""
+    """None until the process has sent its first message."""
     running: deque[tuple[PreparationJob, int]] = field(
         default_factory=deque[tuple[PreparationJob, int]]
     )
@@ -88,9 +90,9 @@ class _PreparationProcess:
 
 
 class PreparationPool:
-    """Processes that prepare items, on a thread of its own.
+    """Processes that prepare items. A separate thread communicates with them.
 
-    The thread starts with the first load. Other threads use `load`, `put`, `pids` and `finish`.
+    This thread starts with the first load. Other threads use `load`, `put`, `pids` and `finish`.
     """
 
     def __init__(
@@ -290,7 +292,7 @@ class PreparationPool:
     # --- the number of processes ---
 
     def _adjust(self) -> None:
-        """Starts or ends a process, and delivers jobs that no process will accept."""
+        """Starts or ends a process, and returns jobs to the replica if there are no processes."""
         self._demand.saw(self._pending)
         lasting = [process for process in self._processes.values() if not process.is_ending]
         lasting.sort(key=lambda process: len(process.running))
@@ -316,7 +318,7 @@ class PreparationPool:
             self._parent.permits.stop_waiting()
 
     def _grow(self) -> bool:
-        """Starts a process. Returns False if the machine's bound is reached or a start failed."""
+        """Starts a process. Returns False if the machine's limit is reached or a start failed."""
         parent, used = self._parent, {process.number for process in self._processes.values()}
         number = next((n for n in range(parent.memory.processes) if n not in used), None)
         if number is None or not self._turnover.is_allowed:
@@ -335,7 +337,7 @@ class PreparationPool:
         return True
 
     def _give_up(self) -> None:
-        """Returns all waiting jobs to the replica. Fails jobs that a process died of."""
+        """Returns all waiting jobs to the replica. Fails jobs during which a process died."""
         self._opens_at = time.monotonic() + _LOOK_S
         while self._lanes:
             job = self._lanes.next()

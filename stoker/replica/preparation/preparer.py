@@ -24,7 +24,7 @@ from stoker.wire.protocol import Work
 log = logging.getLogger(__name__)
 
 _MOST_CHANGES = 3
-"""Number of changes of the stages after which copies are given up."""
+"""Number of changes of the stages after which they are not copied any more."""
 
 
 class _State(Enum):
@@ -144,7 +144,7 @@ class Preparer:
         parameters: Mapping[str, Any],
         samples: Sequence[Sample],
     ) -> None:
-        """Has a process prepare an item for comparison, if the stages did not change lately."""
+        """Lets a process prepare an item for comparison, unless the stages changed recently."""
         self._items_left = FIRST_ITEMS
         try:
             pickled, is_same = self._copy.take(self._stages)

@@ -30,7 +30,7 @@ from stoker.replica.preparation.payload import TooLargeError, aligned, decode, e
 log = logging.getLogger(__name__)
 
 LONGEST_S = 120.0
-"""Maximum seconds of one preparation. A process that hangs ends after them."""
+"""Maximum seconds of one preparation. A process that takes longer ends."""
 
 
 def serve(connection: socket.socket, memory: SharedMemory, number: int, stages: Stages) -> None:
@@ -48,7 +48,7 @@ def serve(connection: socket.socket, memory: SharedMemory, number: int, stages: 
         kind, value = _outcome(stages, memory_of_job[:size])
         signal.setitimer(signal.ITIMER_REAL, 0)
         seconds = time.perf_counter() - started
-        # Behind the input, because samples may refer to it.
+        # After the input, because samples may refer to it.
         place = aligned(size)
         room = memory_of_job[place:]
         try:

@@ -18,7 +18,7 @@ from stoker.replica.preparation.payload import NotTransferableError, dumped
 
 
 class ModelStandIn:
-    """The facts of a model that preparation reads. Other attributes are missing on purpose."""
+    """Attributes of a model that preparation reads. Others are missing on purpose."""
 
     def __init__(self, config: Any, dtype: Any, device: Any) -> None:
         self.config = config
@@ -75,7 +75,7 @@ def _same(first: Any, second: Any) -> bool:
         return _facts(first) == _facts(second)
     first_parts, second_parts = _parts(first), _parts(second)
     if first_parts is None or second_parts is None:
-        # A NaN equals nothing, but its text equals itself.
+        # NaN is not equal to itself, but its text is.
         return bool(first == second) or (isinstance(first, float) and repr(first) == repr(second))
     return len(first_parts) == len(second_parts) and all(map(_same, first_parts, second_parts))
 

@@ -9,7 +9,7 @@ PROVED_S, PROVED_ANSWERS = 60.0, 16
 
 
 class ConversionState:
-    """A replica is offered at most one execution. If it rejects it, it stays as it is."""
+    """State of a switch to a converted model, which is offered to a replica at most once."""
 
     def __init__(self, clock: Callable[[], float], answered: Callable[[], int]) -> None:
         """

@@ -333,9 +333,7 @@ class ReplicaHandle(Lifecycle):
         return bool(preparing) and not running
 
     def report_lost_recording(self) -> bool:
-        """For an ended replica: reports the pass that it was recording. Returns False if there was
-        none.
-        """
+        """Reports the pass that an ended replica was recording. Returns False if there was none."""
         name = cut(self.flight.read_recording(), _MOST_RECORDING_CHARS)
         if name:
             self._callbacks.on_recording_lost(name)

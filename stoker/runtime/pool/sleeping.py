@@ -72,7 +72,7 @@ class Sleeping:
             _check_alive(replica)
 
     def ended(self, replica: ReplicaHandle) -> None:
-        """Gives up the move of a replica that has ended. The driver may not notice its end."""
+        """Abandons the move of a replica that has ended. The driver may not notice its end."""
         if move := self._moves.get(replica.id):
             move.cancel()
 

@@ -154,7 +154,7 @@ def check_served(crowd: Crowd) -> None:
     assert sum(map(len, crowd.waits.values())) == CALLS
     assert len(crowd.waits) == DEPLOYMENTS, "each was called and answered"
     assert crowd.longest < MOST_WAIT_S
-    # Each start serves a call that found no replica, apart from those that fill a free place.
+    # Each start serves a call that found no replica, except for starts that fill free memory.
     assert crowd.starts <= crowd.missed + DEPLOYMENTS
     assert crowd.machine.gpu.most_used > BUDGET * 0.9, "the card is used"
 

@@ -158,7 +158,7 @@ class TestDeviceDisappears:
 
 class TestDriverHangs:
     def test_in_its_program(self, on_card: Callable[..., None]) -> None:
-        """Replicas go on, and their budgets stay."""
+        """Replicas continue, and budgets do not change."""
 
         async def work(scene: Scene) -> None:
             await two_in_turn(scene)
@@ -199,7 +199,7 @@ class TestDriverHangs:
         on_card(work, size=3 * GIB)
 
     def test_when_cuda_starts(self, on_card: Callable[..., None]) -> None:
-        """A process that no signal ends keeps its claim, and blocks no one else."""
+        """A process that cannot be killed keeps its claim. Others are not blocked."""
 
         async def work(scene: Scene) -> None:
             scene.apply("hangs")

@@ -1,4 +1,4 @@
-"""Tests of replicas on vLLM that give way on a GPU. The test takes the part of their processes."""
+"""Tests of replicas on vLLM that give way on a GPU. The test simulates their processes."""
 
 import asyncio
 from collections.abc import Iterator

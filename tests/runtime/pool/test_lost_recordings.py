@@ -1,4 +1,4 @@
-"""A replica that ends while it records a pass: the gateway remembers the pass and goes on."""
+"""A replica that ends while it records a pass: the gateway stores the pass and continues."""
 
 from typing import Any
 

@@ -59,5 +59,7 @@ class Guarded(Protocol):
     """Engine that captures steps."""
 
     def guard(self, guard: RecordingGuard) -> None:
-        """Notes captured steps from now on, and skips captures that ended earlier replicas."""
+        """Notes each capture while it runs, from now on. Skips captures that ended earlier
+        replicas.
+        """
         ...

@@ -71,8 +71,8 @@ class PositionAxes:
         return self._model._prepare_position_ids_for_generation(ids, {"input_ids": ids, **features})
 
     def shift(self, positions: torch.Tensor) -> int:
-        """Returns the difference between positions and numbers of tokens after a prompt. An image
-        may use fewer positions than it has tokens.
+        """Returns the difference between a later token's position and the number of tokens before
+        it. An image may use fewer positions than it has tokens.
 
         Args:
             positions: those of the prompt's tokens.

@@ -214,7 +214,7 @@ class TorchRunner:
                 del self._groups[kind]
 
     def is_usable(self) -> bool:
-        """Waits for the device. Returns False if nothing can be computed any more."""
+        """Waits for the device. Returns False if the device can no longer compute."""
         return stream_of(self.model.device).is_usable()
 
     def rest(self) -> bool:

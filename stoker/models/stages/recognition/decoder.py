@@ -286,7 +286,7 @@ def _listed(values: Any) -> list[Any]:
 def _chosen(scores: Tensor, temperature: float) -> Tensor:
     if temperature == 0:
         return scores.argmax(-1)
-    # To draw from NaN ends a process on a GPU. The log probability of the token stays NaN.
+    # Sampling from NaN ends a process on a GPU. The log probability of the token stays NaN.
     return torch.multinomial((scores / temperature).softmax(-1).nan_to_num(1.0), 1)[:, 0]
 
 

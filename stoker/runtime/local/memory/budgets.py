@@ -35,9 +35,9 @@ class DeviceUse:
     """Real use of the devices by replicas, around one reading of the driver."""
 
     real: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Maps replicas to their bytes of each device. Others count as they claim."""
+    """Maps replicas to their bytes of each device. Other replicas count with their claims."""
     left: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Maps devices, by UUID, to the bytes that replicas gave up during the reading. The driver may
+    """Maps devices, by UUID, to the bytes that replicas released during the reading. The driver may
     have counted them.
     """
 
@@ -206,18 +206,18 @@ class Budgets:
         claim = waiter.asked
         options: list[tuple[tuple[bool, int, int], Budget, list[EvictionCandidate]]] = []
         for book in self.eligible(claim):
-            # Its memory is counted already: the claim replaces this worker.
+            # The memory of this worker is counted already, because the claim replaces it.
             replaced = [worker for worker in [claim.worker(book)] if worker]
             victims = self._victims(waiter, book, line, wanted_by, beside=replaced)
             if victims is not None:
-                cost = sum(book.size(one.replica_id) for one in victims if not one.is_prepared)
+                cost = sum(book.size(each.replica_id) for each in victims if not each.is_prepared)
                 rank = (_is_elsewhere(claim, book), cost, -claim.room(book))
                 options.append((rank, book, victims))
         count = claim.wanted.count if claim.wanted else 0
         if len(options) < count:
             return EvictionPlan([self.main, *self.eligible(claim)], [])
         chosen = sorted(options, key=lambda one: one[0])[:count]
-        gone = {one.replica_id: one for *_, victims in chosen for one in victims}
+        gone = {each.replica_id: each for *_, victims in chosen for each in victims}
         freed = sum(self.main.size(replica_id) for replica_id in gone)
         more = self._victims(waiter, self.main, line, wanted_by, freed=freed, beside=gone)
         books = [self.main, *(book for _, book, _ in chosen)]
@@ -364,7 +364,7 @@ def _check_weights(device_need: DeviceNeed, book: Budget, size: int) -> None:
 
 
 def _held_by_others(book: Budget, device: Device, use: DeviceUse) -> int:
-    """Returns the bytes of a device that processes hold which are not replicas of this server."""
+    """Returns the bytes of a device held by processes other than replicas of this server."""
     if device.used_bytes is None:
         return 0
     ours = sum(use.real.get(replica_id, size) for replica_id, size in book.sizes().items())

@@ -22,7 +22,8 @@ class EvictionCandidate:
     is_prepared: bool = False
     """True for a prepared worker, which is evicted before any replica."""
     moved_bytes: int | None = None
-    """Bytes of main memory that this needs. None means as much as it holds of its only device."""
+    """Bytes of main memory that sleep needs. None: as many as the replica holds of its only device.
+    """
 
 
 class Candidates(Protocol):

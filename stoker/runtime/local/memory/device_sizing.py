@@ -80,7 +80,9 @@ class DeviceSizing:
         )
 
     def may_sleep(self, spec: DeploymentSpec) -> bool:
-        """Returns True if a replica is to give way by moving its memory to main memory."""
+        """Returns True if a replica should move its memory to main memory instead of being
+        unloaded.
+        """
         is_hot = spec.readiness is Readiness.HOT
         return self._settings.gpu_sleep and spec.is_warm and not is_hot
 
@@ -210,7 +212,7 @@ def _on_vllm(weights: WeightSizes, spec: DeploymentSpec) -> int:
     """Returns the bytes of a language model's weights on vLLM. 0 if unknown."""
     if spec.config.get("quantization"):
         return 0
-    # It rounds single precision unless that is requested.
+    # With dtype `auto`, vLLM converts float32 weights to bfloat16.
     return weights.on_device("bfloat16" if spec.dtype == AUTO else spec.dtype)
 
 

@@ -250,7 +250,7 @@ class DeviceNeed:
         return self.weights > size * self.count
 
     def advice(self, rooms: Sequence[int]) -> str:
-        """Returns what would fit where this need does not, in words.
+        """Describes settings with which the model would fit.
 
         Args:
             rooms: available bytes of each device.

@@ -80,7 +80,7 @@ class Measurements:
             return []
 
     def keep_lost_recording(self, source: str, key: str, name: str) -> int:
-        """Adds such a name. Returns the number of names."""
+        """Adds the name of a pass that ended a replica. Returns the number of names."""
         names = list(dict.fromkeys([*self.lost_recordings(source, key), name]))[-MOST_LOST:]
         text = msgspec.json.encode(names).decode()
         self._keep(source, self._recordings_key(key), text)

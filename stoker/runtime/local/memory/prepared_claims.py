@@ -20,12 +20,12 @@ class _Replaced:
 
 
 class PreparedClaims:
-    """A worker's claims give way to those of the replica that it becomes, in one step."""
+    """Replaces a worker's claims with those of the replica that it becomes, in one step."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
         self._replaced: dict[str, _Replaced] = {}
-        """Maps a replica with a granted claim to the worker that it is to start in."""
+        """Maps a replica with a granted claim to the worker in which it will start."""
 
     def enter(self, worker_id: str, device: Budget, size: int, main_size: int) -> bool:
         """Claims free memory for a worker. Returns False if not enough is free."""
@@ -51,8 +51,8 @@ class PreparedClaims:
             book.strike(worker_id)
 
     def worker(self, replica_id: str) -> str | None:
-        """Returns the worker that a replica is to start in, which has no claim of its own any
-        more. None if the replica needs a new process.
+        """Returns the worker in which a replica will start. Its own claim no longer exists. None if
+        the replica needs a new process.
         """
         replaced = self._replaced.get(replica_id)
         return replaced.worker_id if replaced else None

@@ -55,7 +55,7 @@ class Resident:
     def moved_bytes(self) -> int | None:
         """Bytes that its engine moves to main memory by itself. None if the driver would do that.
 
-        Only an engine in a separate environment is asked, so that no other replica can report less
+        Only set for engines in a separate environment, so that no other replica can report less
         than the driver moves.
         """
         return self.replica.sleep_bytes if self.is_apart else None

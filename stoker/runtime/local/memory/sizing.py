@@ -74,8 +74,8 @@ class Sizing:
             )
 
     def refuse_too_large(self, pool: DeploymentPool) -> None:
-        """Fails a deployment that requires a GPU which can never hold its model. So its owner sees
-        that before the first request.
+        """Fails a deployment that requires a GPU if no GPU can ever hold its model. So its owner
+        sees that before the first request.
         """
         spec = pool.spec
         wanted = self._devices.wanted(spec)

@@ -35,8 +35,8 @@ class Sleepers:
     def begin(self, candidate: EvictionCandidate, spare: int) -> bool:
         """Extends a replica's claim on main memory by what it moves there.
 
-        Returns False if main memory has no room for that and for `spare` bytes, or if the driver
-        would have to move the memory of several devices.
+        Returns False if main memory has no room for that and for `spare` bytes. Also returns False
+        if the driver would have to move the memory of several devices.
         """
         replica_id, moved = candidate.replica_id, candidate.moved_bytes
         sizes = {book: book.size(replica_id) for book in self._devices if book.has(replica_id)}

@@ -121,7 +121,8 @@ def most_preparation_processes(setting: int | None, cores: int, *, is_on_device:
 
     Args:
         setting: value of `STOKER_PREPARATION_PROCESSES`.
-        is_on_device: True if the replica runs on a GPU. The passes of others need all cores.
+        is_on_device: True if the replica runs on a GPU. Other replicas need all cores for their
+            passes.
     """
     if setting is not None:
         return setting

@@ -68,7 +68,9 @@ class GpuSandbox:
 
     @property
     def known_openings(self) -> Sequence[Opening] | None:
-        """Openings for a process on a GPU. None before the test has ended, or if none may start."""
+        """Openings for a process on a GPU. None before the test has ended, or if no such process
+        may start.
+        """
         is_forbidden = self._walls.openings and (self._is_strict or not self._walls.can_be_opened)
         if not self._has_ended.is_set() or is_forbidden:
             return None

@@ -1,7 +1,7 @@
 """Prepared workers: processes that have opened a GPU before a model needs them.
 
 A worker waits with its walls and its CUDA context until a replica starts in it. Its memory is
-claimed, and given up before any replica is evicted.
+claimed, and released before any replica is evicted.
 """
 
 import asyncio
@@ -34,7 +34,8 @@ from stoker.wire.protocol import WorkerSpec
 log = logging.getLogger(__name__)
 
 QUIET_S = 3.0
-"""Seconds without a start of a replica, or newly imported code, before a worker is prepared."""
+"""Seconds without a start of a replica and without newly imported code before a worker is prepared.
+"""
 START_S = 60.0
 """Timeout of a worker's start in seconds. A driver may hang."""
 RETRY_S = (30.0, 120.0, 600.0)
@@ -42,7 +43,7 @@ RETRY_S = (30.0, 120.0, 600.0)
 failures, until the device disappears and returns or the server starts again.
 """
 _PROVED_S = 60.0
-"""A worker that has waited this long is no failure, however it ends."""
+"""Seconds of waiting after which a worker's end does not count as a failure."""
 MAIN_BYTES = 256 * MIB
 """Bytes of main memory that a worker claims until it was measured."""
 _HEADROOM = 1.1
@@ -246,7 +247,7 @@ class PreparedWorkers:
         return can_fork and self._is_quiet() and not self._memory.is_short
 
     def _is_quiet(self) -> bool:
-        if any(one.replica.status is Status.STARTING for one in self._residents.values()):
+        if any(each.replica.status is Status.STARTING for each in self._residents.values()):
             self._busy_at = self._clock()
         return self._clock() - self._busy_at >= QUIET_S
 
@@ -254,7 +255,7 @@ class PreparedWorkers:
         failures = self._failures.get(device.uuid)
         if failures and self._clock() < failures.retry_at:
             return False
-        # One that is about to end holds its memory still.
+        # A worker that is about to end still holds its memory.
         here = [each for each in self._workers.values() if each.device.uuid == device.uuid]
         return len(here) < self._most and all(each.is_ready for each in here)
 

@@ -39,13 +39,13 @@ class AttentionInputs:
     window: int | None
     """Number of latest tokens that a token attends to, including itself. None: all."""
     cap: float | None = None
-    """Limit of the scores. None: none."""
+    """Soft cap of the scores. None: the scores have no cap."""
     sinks: torch.Tensor | None = None
     """Score of each head's sink, shape (heads,). None: no head has one."""
 
     @property
     def is_plain(self) -> bool:
-        """True if torch's scaled dot product computes it."""
+        """True if torch's scaled dot product attention supports it."""
         return self.cap is None and self.sinks is None
 
 
@@ -60,7 +60,7 @@ class AttentionPass(Protocol):
 
 
 def implement(model: Any, name: str) -> str:
-    """Sets the attention implementation of a model's language part. Returns the former one.
+    """Sets the attention implementation of a model's language part. Returns the previous one.
 
     Vision towers keep theirs.
     """
@@ -68,7 +68,7 @@ def implement(model: Any, name: str) -> str:
     text = config.get_text_config(decoder=True)
     former = text._attn_implementation
     if older := methods.layers(model):
-        # Without masks, which transformers makes for its own implementations.
+        # Not through transformers, which creates masks for its own implementations.
         text._attn_implementation_internal = name
         for module in older:
             if name == NAME:

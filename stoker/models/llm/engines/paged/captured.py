@@ -46,7 +46,7 @@ class Capturing(Protocol):
         ...
 
     def is_usable(self) -> bool:
-        """Waits for the device. Returns False if nothing can be computed any more."""
+        """Waits for the device. Returns False if the device can no longer compute."""
         ...
 
     def used_bytes(self) -> int:
@@ -132,7 +132,7 @@ class StepRow:
     slot: int
     blocks: Sequence[int]
     shift: int = 0
-    """Its position is `place` and this shift."""
+    """Its position is the sum of `place` and this shift."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,9 @@ class CapturedSteps:
         """Results of every captured step: float32 (rows, vocabulary)."""
 
     def guard(self, guard: RecordingGuard) -> None:
-        """Notes captures from now on, and skips captures that ended earlier replicas."""
+        """Notes each capture while it runs, from now on. Skips captures that ended earlier
+        replicas.
+        """
         self._guard = guard
         self._problem = guard.problem
 
@@ -222,7 +224,7 @@ class CapturedSteps:
         """Captures the shape that most steps lacked, if enough steps lacked it.
 
         Called between two steps. At most one capture per `PAUSE_S` delays a step. Raises
-        `DeviceLostError` if the device can compute nothing any more.
+        `DeviceLostError` if the device can no longer compute.
         """
         if not self._wanted or self._clock() < self._next_at:
             return
@@ -232,7 +234,7 @@ class CapturedSteps:
 
     def capture_idle(self) -> bool:
         """Captures one shape while no sequence runs. Returns True if more shapes remain. Raises
-        `DeviceLostError` if the device can compute nothing any more.
+        `DeviceLostError` if the device can no longer compute.
         """
         done = self._captured.keys() | self._skipped
         wanted = [shape for shape in self._wanted if shape not in done]

@@ -1,7 +1,7 @@
-"""Attention with caps on its scores or with sinks, which torch's scaled dot product lacks.
+"""Attention with soft caps or sinks, which torch's scaled dot product attention does not support.
 
-A cap limits a score smoothly: `cap · tanh(score / cap)`. A sink is a further score of each head
-without a value, so it only takes weight from the keys.
+A cap limits a score smoothly: `cap · tanh(score / cap)`. A sink is an additional score of each
+head. It has no value, so it only takes weight from the keys.
 """
 
 import torch
@@ -46,7 +46,7 @@ def _attended(
     new: AttentionInputs,
 ) -> torch.Tensor:
     *shape, size = query.shape
-    # Heads that share keys become further queries, so that no key is copied.
+    # Heads that share keys become additional queries, so that no key is copied.
     scores = query.flatten(2, 3) @ keys.transpose(-1, -2)
     scores = scores.float().mul_(size**-0.5 if new.scale is None else new.scale).view(*shape, -1)
     if new.cap is not None:

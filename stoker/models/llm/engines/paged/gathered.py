@@ -105,7 +105,7 @@ class GatheredPass:
         query = new.query if group.covers(tokens) else new.query[group.rows.flatten()]
         query = query.view(sequences, queries, key_heads, repeats, -1).permute(0, 2, 3, 1, 4)
         if new.is_plain:
-            # Heads that share keys become further queries, so that no key is copied.
+            # Heads that share keys become additional queries, so that no key is copied.
             output = scaled_dot_product_attention(
                 query.reshape(sequences, key_heads, repeats * queries, -1),
                 keys,

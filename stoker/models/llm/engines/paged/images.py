@@ -19,7 +19,7 @@ from stoker.models.llm.interface import Features
 
 
 class PagedImages:
-    """Computes a model's prompts with images, and knows the sequences that have some."""
+    """Computes a model's prompts with images, and keeps track of sequences with images."""
 
     def __init__(self, model: Any, axes: PositionAxes, memory: BlockMemory, own: str) -> None:
         """

@@ -41,7 +41,7 @@ class Layout:
     places: torch.Tensor
     """Number of the sequence's tokens before each token."""
     positions: torch.Tensor
-    """`places` with the shift of each sequence. See `PositionAxes.shift`."""
+    """`places` plus the shift of each sequence. See `PositionAxes.shift`."""
     slots: torch.Tensor
     """Slot in the memory for the keys and values of each token, shape (tokens,)."""
     table: torch.Tensor

@@ -1,4 +1,4 @@
-"""Attention of older models, which is a method of their attention layers and not an exchangeable
+"""Attention of older models. It is a method of their attention layers and not an exchangeable
 function.
 """
 
@@ -66,5 +66,5 @@ def replace(module: Any, attend: Attend) -> None:
 
 
 def restore(module: Any) -> None:
-    """Gives a layer its own method back."""
+    """Restores a layer's own method."""
     module.__dict__.pop("_attn", None)

@@ -172,11 +172,13 @@ class PagedRunner:
             self._cache.computed(identifier, length)
 
     def is_usable(self) -> bool:
-        """Waits for the device. Returns False if nothing can be computed any more."""
+        """Waits for the device. Returns False if the device can no longer compute."""
         return stream_of(self.model.device).is_usable()
 
     def guard(self, guard: RecordingGuard) -> None:
-        """Notes captures from now on, and skips captures that ended earlier replicas."""
+        """Notes each capture while it runs, from now on. Skips captures that ended earlier
+        replicas.
+        """
         if self._captured:
             self._captured.guard(guard)
 

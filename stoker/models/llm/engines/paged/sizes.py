@@ -18,8 +18,8 @@ BLOCK_TOKENS = 32
 RESERVE_BYTES = 1 << 30
 """Bytes of a GPU that stay free for passes and captured steps."""
 SHORT_TOKENS = 1024
-"""Minimum tokens of a cache. A replica with a smaller claim does not start on it, so that the next
-claim is larger.
+"""Minimum tokens of a cache. A replica whose claim has no room for them fails to start, so that the
+next claim is larger.
 """
 LEAST_STEP_TOKENS, MOST_STEP_TOKENS = 2048, 8192
 """Minimum and maximum of the token limit of a pass on a GPU."""

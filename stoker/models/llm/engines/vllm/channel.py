@@ -42,7 +42,7 @@ class LoadModel(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     kv_cache_dtype: str = "auto"
     """Dtype of keys and values."""
     sleeps: bool = False
-    """True if the model is to be able to sleep, see `Sleep`."""
+    """True if the model must be able to sleep. See `Sleep`."""
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):

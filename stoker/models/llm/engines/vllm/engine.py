@@ -41,8 +41,8 @@ class FormsUnsupportedError(ValueError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The installed vLLM cannot enforce the form of an answer on several GPUs. Leave it "
-            "out, or deploy the model with 'devices' 1."
+            "The installed vLLM cannot enforce the form of an answer on several GPUs. Send the "
+            "request without a form, or set the deployment's 'devices' to 1."
         )
 
 
@@ -321,7 +321,7 @@ def _with_forms(load: LoadModel, answers: dict[int, EngineSequence]) -> dict[str
 
 
 def _form_masks() -> Any:
-    # It imports torch, which should not happen before vLLM knows its platform.
+    # The module imports torch, which must not happen before vLLM has detected its platform.
     return importlib.import_module("stoker.models.llm.engines.vllm.form_masks")
 
 

@@ -19,7 +19,7 @@ from vllm.platforms import current_platform
 has_allocator = getattr(current_platform, "is_cumem_allocator_available", lambda: True)
 print(current_platform.is_sleep_mode_available() and has_allocator())
 """
-"""Program for vLLM's interpreter. Prints if vLLM can move a model to main memory."""
+"""Program for vLLM's interpreter. Prints True if vLLM can move a model to main memory."""
 _TRIAL = "import vllm, vllm.v1.engine.llm_engine, llguidance, msgspec; print(vllm.__version__)"
 
 
