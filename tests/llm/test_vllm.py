@@ -418,7 +418,7 @@ class TestSeveralDevices:
         engine = ChildEngine.__new__(ChildEngine)
         engine._has_forms = False
         (output,) = _submitted(engine, Submit(id=4, prompt=[1], sampling=GREEDY), object())
-        assert output.form and "'devices' 1" in output.error
+        assert output.form and "'devices' to 1" in output.error
 
     def test_forms_are_masks_of_the_scheduler(
         self, grammars: Grammars, monkeypatch: pytest.MonkeyPatch
