@@ -381,6 +381,7 @@ class TestLostRecordings:
     def test_the_bucket_that_ended_a_replica_is_skipped(
         self, model: Model, caplog: pytest.LogCaptureFixture
     ) -> None:
+        caplog.set_level("WARNING")
         model.guarded("input_ids 1x16, attention_mask 1x16")
         short, long = model.samples(5), model.samples(30)
         model.record(short, long, short)
@@ -405,6 +406,7 @@ class TestLostRecordings:
         assert model.notes == ["input_ids 1x16, attention_mask 1x16"]
 
     def test_a_failure_is_logged_once(self, bert: Path, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("WARNING")
         model = Model("token-classification", bert, UnableRecorder())
         model.record(model.samples(5), model.samples(30), model.samples(5))
         assert [record.levelname for record in caplog.records] == ["WARNING"]
