@@ -98,7 +98,10 @@ def asked(url: str, statement: str, **values: Any) -> list[Any]:
 def node_of(frail: Fleet, deployment: dict[str, Any]) -> NodeHost:
     """Returns the node that runs a deployment."""
     statement = "SELECT node_id FROM leases WHERE deployment_id = :id"
-    [identifier] = asked(frail.cluster.url, statement, id=deployment["id"])
+    held = lambda: asked(frail.cluster.url, statement, id=deployment["id"])  # noqa: E731
+    # A busy machine may have replaced the first replica. Its lease ends a moment later.
+    until(lambda: len(held()) == 1, PATIENCE_S)
+    [identifier] = held()
     [owner] = [node for node in frail.nodes if node.id == identifier]
     return owner
 
