@@ -181,7 +181,15 @@ class Host:
         self._emit(Preloaded(_thread_count(), command.name, problem, is_new))
 
     def _fork(self, name: str, run: Callable[[], int], lock: SharedLock | None = None) -> None:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # For lack of memory or processes. All other children continue.
+            log.error("no process can be started for %s: %s", name, error)
+            self._workers.forget(name)
+            self._locks.ended(name)
+            self._emit(Exited(name, os.EX_OSERR))
+            return
         if pid == 0:
             self._be_child(run, lock)
         self._children[name] = pid

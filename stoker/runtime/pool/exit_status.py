@@ -2,6 +2,7 @@
 it.
 """
 
+import os
 import signal
 
 _CRASHES = frozenset(
@@ -20,11 +21,14 @@ _CRASHES = frozenset(
 
 def is_crash(status: int) -> bool:
     """Returns True if the process caused its own end."""
-    return status > 0 or -status in _CRASHES
+    return (status > 0 and status != os.EX_OSERR) or -status in _CRASHES
 
 
 def how_it_ended(status: int) -> str:
     """Describes the exit in words."""
+    if status == os.EX_OSERR:
+        # Reported by the engine host, which could not fork.
+        return "no process could be started for lack of memory or processes"
     if status >= 0:
         return f"exit code {status}"
     try:

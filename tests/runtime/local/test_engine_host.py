@@ -1,6 +1,7 @@
 """A hanging engine host is detected, with an injected clock and a real process."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,19 @@ from stoker.runtime.local.processes.engine_host import (
     EngineHost,
     environment,
 )
-from stoker.wire.host_messages import HostEvent, HostReady, Ping, Pong, Preload, Preloaded
+from stoker.runtime.pool.exit_status import how_it_ended, is_crash
+from stoker.wire.host_messages import (
+    Exited,
+    HostCommand,
+    HostEvent,
+    HostReady,
+    Ping,
+    Pong,
+    Preload,
+    Preloaded,
+    Prepare,
+)
+from stoker.wire.protocol import Cell, WorkerSpec
 from tests.runtime.pool.world import Clock
 
 DEAF = "import time; time.sleep(600)"
@@ -62,6 +75,18 @@ cuda_guard.problem_of_import = lambda run: "not attempted"
 host.main()
 """
 """Engine host whose own imports initialise CUDA."""
+PRELOAD = Preload("bert")
+UNABLE_TO_FORK = """
+import errno, os
+from stoker.replica import host
+
+def fork():
+    raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+host._import_heavy = lambda: None
+os.fork = fork
+host.main()
+"""
 
 
 class World:
@@ -120,11 +145,11 @@ async def test_one_that_imports_for_ever_is_ended(world: World) -> None:
     assert await ended(world) == -signal.SIGKILL
 
 
-def events_of(script: str) -> list[HostEvent]:
-    """Returns the events of a host with one preload."""
-    commands = b"".join(msgspec.json.encode(each) + b"\n" for each in (Preload("bert"), Ping()))
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, input=commands, capture_output=True, timeout=60, check=True)
+def events_of(script: str, command: HostCommand = PRELOAD) -> list[HostEvent]:
+    """Returns the events of a host that receives this command and `Ping`."""
+    commands = b"".join(msgspec.json.encode(each) + b"\n" for each in (command, Ping()))
+    arguments = [sys.executable, "-c", script]
+    done = subprocess.run(arguments, input=commands, capture_output=True, timeout=60, check=True)
     return [msgspec.json.decode(line, type=HostEvent) for line in done.stdout.splitlines()]
 
 
@@ -142,6 +167,18 @@ def test_a_host_whose_own_imports_initialise_cuda_still_starts() -> None:
         Preloaded(threads=1, name="bert"),
         Pong(),
     ]
+
+
+def test_a_host_that_cannot_fork_continues(tmp_path: Path) -> None:
+    cell = Cell(str(tmp_path), None, str(tmp_path))
+    worker = WorkerSpec(id="work", device="cpu", visible_devices="", cell=cell, models="")
+    assert events_of(UNABLE_TO_FORK, Prepare(worker)) == [
+        HostReady(threads=1),
+        Exited("work", os.EX_OSERR),
+        Pong(),
+    ]
+    assert "lack of memory or processes" in how_it_ended(os.EX_OSERR)
+    assert not is_crash(os.EX_OSERR)
 
 
 async def test_skipped_imports_are_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
