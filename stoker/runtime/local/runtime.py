@@ -75,12 +75,7 @@ class LocalRuntime:
         data_dir = settings.data_dir.resolve()
         self._preloads = settings.preload
         self._sleeps = settings.gpu_sleep
-        self._limits = Limits(
-            load_timeout_s=settings.load_timeout_s,
-            heartbeat_timeout_s=settings.heartbeat_timeout_s,
-            stall_timeout_s=settings.stall_timeout_s,
-            stop_grace_s=settings.stop_grace_s,
-        )
+        self._limits = Limits.from_settings(settings)
         self._listeners, self._meter = Listeners(), Meter()
         self._logs = LogFiles(data_dir / "logs")
         self._pools, self._residents = PoolRegistry(), ReplicaTable()

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
+from stoker.base.config import Settings
 from stoker.runtime.observed import DeviceClaim
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.specification import DeploymentSpec
@@ -18,6 +19,15 @@ class Limits:
     heartbeat_timeout_s: float
     stall_timeout_s: float
     stop_grace_s: float
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        return cls(
+            load_timeout_s=settings.load_timeout_s,
+            heartbeat_timeout_s=settings.heartbeat_timeout_s,
+            stall_timeout_s=settings.stall_timeout_s,
+            stop_grace_s=settings.stop_grace_s,
+        )
 
 
 class SleepError(Exception):
