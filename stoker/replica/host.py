@@ -317,7 +317,7 @@ def _thread_count() -> int:
     return 1
 
 
-def _import_heavy() -> None:
+def import_libraries() -> None:
     """Imports the modules that every torch replica needs, once for all of them."""
     for name in (
         "torch",
@@ -403,11 +403,11 @@ def main() -> None:
     guard = CudaGuard()
     guard.install()
     try:
-        _import_heavy()
+        import_libraries()
     except CudaRefusedError:
         log.warning("a preloaded module initialises CUDA", exc_info=True)
         guard.remove()
-        _import_heavy()
+        import_libraries()
     # Searched once, instead of in every fork.
     places.libraries()
     places.listed()

@@ -15,7 +15,7 @@ import httpx
 
 from stoker.base.config import Settings
 from stoker.server.telemetry.loop_watch import HELD
-from tests.support import contract, tiers
+from tests.support import contract, template, tiers
 
 if TYPE_CHECKING:
     from tests.support import on_nodes
@@ -102,19 +102,20 @@ class Server:
         (self.data_dir / self.state).unlink(missing_ok=True)
         arguments = [*self._command, "--port", str(port), "--data-dir", str(self.data_dir)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [self._python, "-m", "stoker", *arguments],
-                stdout=log,
-                stderr=log,
-                env={
-                    **os.environ,
-                    **ONE_THREAD,
-                    **STEP_LIMIT,
-                    **NO_HUB,
-                    **self._env,
-                    **(self._behind.env if self._behind else {}),
-                },
-            )
+            settings = {
+                **ONE_THREAD,
+                **STEP_LIMIT,
+                **NO_HUB,
+                **self._env,
+                **(self._behind.env if self._behind else {}),
+            }
+            env = {**os.environ, **settings}
+            if template.can_fork(arguments, self._python, settings):
+                self.process = template.Forked("stoker", arguments, log, env)
+            else:
+                self.process = subprocess.Popen(
+                    [self._python, "-m", "stoker", *arguments], stdout=log, stderr=log, env=env
+                )
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
