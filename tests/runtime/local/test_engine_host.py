@@ -42,7 +42,7 @@ try:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 except PermissionError:
     sys.exit(3)
-host._import_heavy = lambda: None
+host.import_libraries = lambda: None
 host.Host.run = lambda self: sys.exit(os.sched_getscheduler(0) != os.SCHED_OTHER)
 host.main()
 """
@@ -53,7 +53,7 @@ from stoker.replica import cuda_guard, host
 def imported(name):
     raise AssertionError(name)
 
-host._import_heavy = lambda: None
+host.import_libraries = lambda: None
 host._IMPORTERS = {"transformers": imported}
 cuda_guard.problem_of_import = lambda run: "the driver was called"
 host.main()
@@ -68,7 +68,7 @@ def import_heavy():
     if errors:
         raise errors.pop()
 
-host._import_heavy = import_heavy
+host.import_libraries = import_heavy
 host._IMPORTERS = {"transformers": lambda name: None}
 cuda_guard.problem_of_forks = lambda: "" if errors else "forks are bad"
 cuda_guard.problem_of_import = lambda run: "not attempted"
@@ -83,7 +83,7 @@ from stoker.replica import host
 def fork():
     raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-host._import_heavy = lambda: None
+host.import_libraries = lambda: None
 os.fork = fork
 host.main()
 """

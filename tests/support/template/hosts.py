@@ -5,6 +5,7 @@ first engine host. Later ones start as users start them.
 """
 
 import asyncio
+import logging
 import os
 import resource
 import signal
@@ -19,17 +20,14 @@ HOST = "stoker.replica.host"
 _REAL = asyncio.create_subprocess_exec
 
 
-def offer(descriptors: Sequence[int]) -> bool:
-    """Forks a process that waits, for the first start of an engine host by this process.
-
-    Returns True in the other process, after it has been an engine host.
-    """
+def offer(descriptors: Sequence[int]) -> None:
+    """Forks a process that waits, for the first start of an engine host by this process."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:
         theirs.close()
         asyncio.create_subprocess_exec = _Waiting(pid, ours).start
-        return False
+        return
     ours.close()
     for descriptor in descriptors:
         os.close(descriptor)
@@ -38,7 +36,9 @@ def offer(descriptors: Sequence[int]) -> bool:
     if received:
         os.setsid()
         become(*received)
-    return True
+    # An ordinary end would copy the shared pages of all objects that it frees.
+    logging.shutdown()
+    os._exit(0)
 
 
 class _Waiting:

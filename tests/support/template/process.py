@@ -38,9 +38,9 @@ def main() -> None:
                 os.close(descriptor)
             continue
         channel.close()
-        if not offer(descriptors):
-            _forget_all_but(kept)
-            become(request, descriptors)
+        offer(descriptors)
+        _forget_all_but(kept)
+        become(request, descriptors)
         return
 
 
