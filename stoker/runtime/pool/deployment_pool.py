@@ -286,6 +286,11 @@ class DeploymentPool:
         """Number of queued or running calls."""
         return len(self._queue)
 
+    @property
+    def call_rate(self) -> float:
+        """Calls per second, estimated from recent calls."""
+        return self._queue.demand.rate
+
     def is_idle(self, replica: ReplicaHandle) -> bool:
         """Returns True if the replica has no work and no call is about to be sent to it."""
         is_used = replica.outstanding or self._router.waiting

@@ -13,6 +13,7 @@ from stoker.base.errors import InferenceTimeoutError, InternalError, RateLimitEr
 from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, OK, RuntimeListener, Served
 from stoker.runtime.pool.answers import CallStats
+from stoker.runtime.pool.demand import Demand
 from stoker.runtime.pool.pace import Pace
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.generation_request import AdapterName
@@ -64,6 +65,7 @@ class CallQueue:
         self._calls = 0
         self._by_key = Counter[str]()
         self.pace = Pace(clock)
+        self.demand = Demand(clock)
 
     def __len__(self) -> int:
         return self._calls
@@ -98,6 +100,7 @@ class CallQueue:
             self._check_deadline(ahead, within_s)
         self._calls += 1
         self._by_key[key] += 1
+        self.demand.add()
         record = Record(begun=self._clock(), is_copy=party.is_copy, adapter=adapter)
         try:
             yield record

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -103,6 +104,15 @@ class TestEviction:
         assert not claim.done(), "the memory is free once the process has ended"
         world.ends("a")
         await claim
+
+    async def test_least_often_called_first(self, world: World):
+        for name, call_rate in (("often", 2.0), ("seldom", 0.1)):
+            await world.load(name, 40)
+            world.replicas[name] = replace(world.replicas[name], call_rate=call_rate)
+            world.now += 1
+        world.ask("new", 40)
+        await settle()
+        assert world.evicted == ["seldom"], "it was used last"
 
     async def test_cold_before_warm(self, world: World):
         await world.load("warm", 40, warm=True)

@@ -15,6 +15,8 @@ class EvictionCandidate:
     """Time of an idle replica's last request, or of the moment a working one became ready.
     Monotonic, seconds.
     """
+    call_rate: float = 0.0
+    """Calls per second of an idle replica's deployment."""
     is_hot: bool = False
     """True if the replica is only evicted when its memory is lent."""
     can_sleep: bool = False

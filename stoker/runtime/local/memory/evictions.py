@@ -154,5 +154,10 @@ class Evictions:
         return self._book.account(candidate.replica_id)
 
 
-def _eviction_order(candidate: EvictionCandidate) -> tuple[bool, bool, float]:
-    return not candidate.is_prepared, candidate.is_warm, candidate.since
+def _eviction_order(candidate: EvictionCandidate) -> tuple[bool, bool, float, float]:
+    return (
+        not candidate.is_prepared,
+        candidate.is_warm,
+        candidate.call_rate,
+        candidate.since,
+    )

@@ -8,7 +8,7 @@ Waiting accounts take turns. The next claim is that of the account with the smal
 first served.
 
 If no room is left, idle replicas are evicted. The account furthest above its fair share comes
-first. Then `cold` deployments come before `warm` ones, least recently used first. A working replica
+first. Then `cold` deployments come before `warm` ones, least often called first. A working replica
 is never killed for a claim. After claims have waited for `PATIENCE_S`, it is drained, so that it
 ends when it has finished, and the deployments take turns.
 

@@ -92,6 +92,7 @@ class ReplicaTable(dict[str, Resident]):
                 resident.replica.id,
                 resident.pool.spec.is_warm,
                 resident.replica.last_used,
+                resident.pool.call_rate,
                 is_hot=_is_hot(resident.pool.spec),
                 can_sleep=self._can_sleep(resident),
                 moved_bytes=resident.moved_bytes,
@@ -102,7 +103,12 @@ class ReplicaTable(dict[str, Resident]):
 
     def _asleep(self) -> Iterable[EvictionCandidate]:
         return [
-            EvictionCandidate(resident.replica.id, is_warm=True, since=resident.replica.last_used)
+            EvictionCandidate(
+                resident.replica.id,
+                is_warm=True,
+                since=resident.replica.last_used,
+                call_rate=resident.pool.call_rate,
+            )
             for resident in self.values()
             if resident.pool.is_asleep(resident.replica)
         ]
