@@ -16,8 +16,10 @@ from tests.support.template.becoming import send
 TEMPLATE = "tests.support.template.process"
 ROOM = "-" * 4096
 """Argument that leaves room for the command lines of forks."""
-FORKED = ("serve", "demo", "node")
-"""Commands of Stoker that a template can fork."""
+FORKED = (("serve",), ("demo",), ("node", "host"))
+"""Begins of the commands that a template can fork."""
+RUNTIMES = ("local", "nodes", "ray")
+"""Runtimes that need no engine's libraries in the server."""
 OWN = ("STOKER_", "OTEL_")
 """Prefixes of the environment variables that no library reads on import."""
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
@@ -33,8 +35,9 @@ def can_fork(command: Sequence[str], python: str, env: Mapping[str, str]) -> boo
     is_asked_for = os.environ.get("STOKER_TEST_TEMPLATE", os.environ.get("PYTEST_XDIST_WORKER"))
     return (
         is_asked_for not in (None, "", "0")
-        and command[0] in FORKED
+        and any(tuple(command[: len(begin)]) == begin for begin in FORKED)
         and python == sys.executable
+        and env.get("STOKER_RUNTIME", "local") in RUNTIMES
         and all(name.startswith(OWN) for name in env)
     )
 
@@ -56,6 +59,7 @@ class Forked(subprocess.Popen[bytes]):
                 "arguments": self._arguments,
                 "env": env,
                 "folder": str(Path.cwd()),
+                "has_host": _has_host(env),
             },
             [0, self._log, self._log],
         )
@@ -81,6 +85,11 @@ class Template:
         if not answer:
             raise RuntimeError(f"the template ended with status {self._process.wait()}")
         return int(answer)
+
+
+def _has_host(env: Mapping[str, str]) -> bool:
+    """Returns True if a server with these settings starts an engine host in any case."""
+    return env.get("STOKER_PRELOAD") != "false" and env.get("STOKER_RUNTIME", "local") == "local"
 
 
 _started: list[Template] = []
