@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -53,16 +54,16 @@ class Forked(subprocess.Popen[bytes]):
 
     def _execute_child(self, *arguments: object) -> None:
         (env,) = [argument for argument in arguments if isinstance(argument, dict)]
-        self.pid = _template().fork(
-            {
-                "module": self._module,
-                "arguments": self._arguments,
-                "env": env,
-                "folder": str(Path.cwd()),
-                "has_host": _has_host(env),
-            },
-            [0, self._log, self._log],
-        )
+        request = {
+            "module": self._module,
+            "arguments": self._arguments,
+            "env": env,
+            "folder": str(Path.cwd()),
+            "has_host": _has_host(env),
+        }
+        # Some tests start servers on several threads.
+        with _turns:
+            self.pid = _template().fork(request, [0, self._log, self._log])
         self._child_created = True
 
 
@@ -92,6 +93,7 @@ def _has_host(env: Mapping[str, str]) -> bool:
     return env.get("STOKER_PRELOAD") != "false" and env.get("STOKER_RUNTIME", "local") == "local"
 
 
+_turns = threading.Lock()
 _started: list[Template] = []
 
 
