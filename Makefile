@@ -35,7 +35,10 @@ test-rest: system-packages install-dev install-alone install-bucket install-pack
   chat-templates frontend/node_modules
 	$(ALL_TESTS) -m "not ($(QUICK_TESTS))"
 
-test-all: test test-rest
+# Both tiers in one run, which collects the tests and imports the libraries once.
+test-all: system-packages install-dev install-alone install-bucket install-packaging \
+  chat-templates frontend/node_modules
+	$(ALL_TESTS)
 
 # The contract of the language models on vLLM, in the interpreter that STOKER_VLLM_PYTHON names or
 # in an environment that is made here: some minutes and 2 GB.

@@ -182,7 +182,9 @@ class TestNodesThatGo:
     def test_one_that_is_killed_is_unreachable_then_gone(self, fleet_of_two: Fleet) -> None:
         gateway = fleet_of_two.gateways[0]
         with another(fleet_of_two, "cut-off") as node:
-            before = eventually(lambda: seen(gateway, node.id, "ready"))
+            first = eventually(lambda: seen(gateway, node.id, "ready"))
+            # The database has the node's data after its first heartbeat.
+            before = eventually(lambda: seen_after(gateway, node.id, first["seen_at"]))
             node.kill()
             lost = eventually(lambda: seen(gateway, node.id, "unreachable"))
             # The node's last data in the database and in its reports stay visible.
@@ -205,6 +207,11 @@ def another(fleet: Fleet, name: str) -> Iterator[NodeHost]:
 
 def status(gateway: Server, node_id: str) -> str | None:
     return next((node["status"] for node in nodes(gateway) if node["id"] == node_id), None)
+
+
+def seen_after(gateway: Server, node_id: str, time: str) -> dict[str, Any] | None:
+    node = seen(gateway, node_id, "ready")
+    return node if node and node["seen_at"] > time else None
 
 
 def seen(gateway: Server, node_id: str, status: str) -> dict[str, Any] | None:

@@ -52,6 +52,7 @@ FOLDERS = {
     "tests/test_faults.py": SYSTEM,
     "tests/test_leaks.py": SYSTEM,
     "tests/test_plugins.py": SYSTEM,
+    "tests/test_template.py": SYSTEM,
 }
 """Least tier of a folder's tests."""
 

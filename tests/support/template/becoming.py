@@ -8,6 +8,7 @@ import os
 import runpy
 import socket
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def become(request: Request, descriptors: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["folder"])
+    tempfile.tempdir = None
     if "PYTHONUNBUFFERED" in os.environ:
         sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
     module, arguments = request["module"], request["arguments"]

@@ -38,7 +38,8 @@ def main() -> None:
                 os.close(descriptor)
             continue
         channel.close()
-        offer(descriptors)
+        if request["has_host"]:
+            offer(descriptors)
         _forget_all_but(kept)
         become(request, descriptors)
         return

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -16,8 +17,10 @@ from tests.support.template.becoming import send
 TEMPLATE = "tests.support.template.process"
 ROOM = "-" * 4096
 """Argument that leaves room for the command lines of forks."""
-FORKED = ("serve", "demo", "node")
-"""Commands of Stoker that a template can fork."""
+FORKED = (("serve",), ("demo",), ("node", "host"))
+"""Begins of the commands that a template can fork."""
+RUNTIMES = ("local", "nodes", "ray")
+"""Runtimes that need no engine's libraries in the server."""
 OWN = ("STOKER_", "OTEL_")
 """Prefixes of the environment variables that no library reads on import."""
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
@@ -33,8 +36,9 @@ def can_fork(command: Sequence[str], python: str, env: Mapping[str, str]) -> boo
     is_asked_for = os.environ.get("STOKER_TEST_TEMPLATE", os.environ.get("PYTEST_XDIST_WORKER"))
     return (
         is_asked_for not in (None, "", "0")
-        and command[0] in FORKED
+        and any(tuple(command[: len(begin)]) == begin for begin in FORKED)
         and python == sys.executable
+        and env.get("STOKER_RUNTIME", "local") in RUNTIMES
         and all(name.startswith(OWN) for name in env)
     )
 
@@ -50,15 +54,16 @@ class Forked(subprocess.Popen[bytes]):
 
     def _execute_child(self, *arguments: object) -> None:
         (env,) = [argument for argument in arguments if isinstance(argument, dict)]
-        self.pid = _template().fork(
-            {
-                "module": self._module,
-                "arguments": self._arguments,
-                "env": env,
-                "folder": str(Path.cwd()),
-            },
-            [0, self._log, self._log],
-        )
+        request = {
+            "module": self._module,
+            "arguments": self._arguments,
+            "env": env,
+            "folder": str(Path.cwd()),
+            "has_host": _has_host(env),
+        }
+        # Some tests start servers on several threads.
+        with _turns:
+            self.pid = _template().fork(request, [0, self._log, self._log])
         self._child_created = True
 
 
@@ -83,6 +88,12 @@ class Template:
         return int(answer)
 
 
+def _has_host(env: Mapping[str, str]) -> bool:
+    """Returns True if a server with these settings starts an engine host in any case."""
+    return env.get("STOKER_PRELOAD") != "false" and env.get("STOKER_RUNTIME", "local") == "local"
+
+
+_turns = threading.Lock()
 _started: list[Template] = []
 
 
