@@ -25,7 +25,7 @@ import msgspec
 from stoker import sandbox
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.stages.kinds import ModelKind
-from stoker.replica import allocator, fresh, prepared, walls
+from stoker.replica import allocator, fresh, huge_pages, prepared, walls
 from stoker.replica import main as replica
 from stoker.replica.preparation.permits import Permits
 from stoker.replica.shared_lock import SharedLock, UnsupportedError
@@ -64,6 +64,8 @@ _encode = msgspec.json.Encoder().encode
 
 _ORPHANS_S = 1.0
 """Maximum lifetime in seconds of a process that a replica's child left behind."""
+_QUIET_ROUNDS = 5
+"""Waits of `_ORPHANS_S` without a command or a child before memory moves to huge pages."""
 
 
 class Host:
@@ -84,6 +86,7 @@ class Host:
         self._workers = WorkerSockets()
         self._permits = Permits.create()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._quiet_rounds = 0
 
     def run(self) -> None:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
@@ -100,6 +103,7 @@ class Host:
                 # No signal reports an orphan: a process with an ended parent that was a replica's
                 # child.
                 self._end_orphans()
+                self._rest()
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
                 self._reap()
@@ -112,6 +116,12 @@ class Host:
                     return
                 for line in lines:
                     self._obey(_decode(line))
+
+    def _rest(self) -> None:
+        """Moves memory to huge pages once, in a quiet moment without children."""
+        self._quiet_rounds = 0 if self._children else self._quiet_rounds + 1
+        if self._quiet_rounds == _QUIET_ROUNDS:
+            huge_pages.collapse()
 
     def _obey(self, command: HostCommand) -> None:
         match command:
