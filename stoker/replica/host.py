@@ -64,8 +64,6 @@ _encode = msgspec.json.Encoder().encode
 
 _ORPHANS_S = 1.0
 """Maximum lifetime in seconds of a process that a replica's child left behind."""
-_QUIET_ROUNDS = 5
-"""Waits of `_ORPHANS_S` without a command or a child before memory moves to huge pages."""
 
 
 class Host:
@@ -84,9 +82,9 @@ class Host:
         self._children: dict[str, int] = {}
         self._locks = Locks()
         self._workers = WorkerSockets()
+        self._pages = huge_pages.QuietCollapse(stop_at=0)
         self._permits = Permits.create()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._quiet_rounds = 0
 
     def run(self) -> None:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
@@ -103,7 +101,7 @@ class Host:
                 # No signal reports an orphan: a process with an ended parent that was a replica's
                 # child.
                 self._end_orphans()
-                self._rest()
+                self._pages.rest(has_children=bool(self._children))
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
                 self._reap()
@@ -116,12 +114,6 @@ class Host:
                     return
                 for line in lines:
                     self._obey(_decode(line))
-
-    def _rest(self) -> None:
-        """Moves memory to huge pages once, in a quiet moment without children."""
-        self._quiet_rounds = 0 if self._children else self._quiet_rounds + 1
-        if self._quiet_rounds == _QUIET_ROUNDS:
-            huge_pages.collapse()
 
     def _obey(self, command: HostCommand) -> None:
         match command:

@@ -1,10 +1,14 @@
 """Moves memory to huge pages in a separate process, if the kernel can."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from stoker.replica import huge_pages
 
 _PROGRAM = """
 import os
@@ -12,7 +16,8 @@ from pathlib import Path
 from stoker.replica import huge_pages
 
 content = [bytearray(b"x" * 1000) for _ in range(30_000)]
-huge_pages.collapse()
+for _ in huge_pages.collapse():
+    pass
 huge = next(
     int(line.split()[1])
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines()
@@ -42,3 +47,41 @@ def test_a_fork_sees_the_same_memory():
     assert status == 0
     if kernel() >= (6, 1) and Path("/sys/kernel/mm/transparent_hugepage").exists():
         assert huge_kib > 0
+
+
+class Collapses(list[int]):
+    """Counts the moves of memory, and how many pieces each moved."""
+
+    def __call__(self) -> Iterator[None]:
+        self.append(0)
+        for _ in range(3):
+            self[-1] += 1
+            yield
+
+
+@pytest.fixture
+def collapses(monkeypatch: pytest.MonkeyPatch) -> Collapses:
+    counted = Collapses()
+    monkeypatch.setattr(huge_pages, "collapse", counted)
+    return counted
+
+
+def test_memory_moves_in_a_quiet_moment_without_children(collapses: Collapses):
+    read, _write = os.pipe()
+    pages = huge_pages.QuietCollapse(stop_at=read)
+    for _ in range(huge_pages.QUIET_ROUNDS - 1):
+        pages.rest(has_children=False)
+    pages.rest(has_children=True)
+    assert collapses == []
+    for _ in range(2 * huge_pages.QUIET_ROUNDS):
+        pages.rest(has_children=False)
+    assert collapses == [3]
+
+
+def test_a_command_stops_the_move(collapses: Collapses):
+    read, write = os.pipe()
+    os.write(write, b"x")
+    pages = huge_pages.QuietCollapse(stop_at=read)
+    for _ in range(huge_pages.QUIET_ROUNDS):
+        pages.rest(has_children=False)
+    assert collapses == [1]

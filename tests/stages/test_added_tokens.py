@@ -25,6 +25,11 @@ def loaded(folder: Path, **arguments: Any) -> Any:
     return library.AutoTokenizer.from_pretrained(str(folder), **arguments)
 
 
+def values(tokenizer: Any) -> dict[str, str]:
+    """Returns a tokenizer's arguments. Tokens are only equal to themselves."""
+    return {name: repr(value) for name, value in tokenizer.init_kwargs.items()}
+
+
 def test_the_tokenizer_is_the_same(folder: Path):
     arguments = added_tokens.arguments(folder)
     assert "<|im_end|>" in map(str, arguments["added_tokens_decoder"].values())
@@ -32,7 +37,7 @@ def test_the_tokenizer_is_the_same(folder: Path):
     assert ours.backend_tokenizer.to_str() == plain.backend_tokenizer.to_str()
     assert ours.special_tokens_map == plain.special_tokens_map
     assert repr(ours.added_tokens_decoder) == repr(plain.added_tokens_decoder)
-    assert repr(ours.init_kwargs) == repr(plain.init_kwargs)
+    assert values(ours) == values(plain)
     text = "the tower <think> was metres-high<|im_end|> in paris"
     assert ours(text)["input_ids"] == plain(text)["input_ids"]
 
