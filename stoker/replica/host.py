@@ -321,6 +321,8 @@ def _thread_count() -> int:
 
 def _import_heavy() -> None:
     """Imports the modules that every torch replica needs, once for all of them."""
+    from stoker.replica.tokenizer_parsing import parse_from_memory
+
     for name in (
         "torch",
         "transformers",
@@ -339,6 +341,7 @@ def _import_heavy() -> None:
     # Progress bars are of no use in a log.
     library: Any = importlib.import_module("transformers")
     library.logging.disable_progress_bar()
+    parse_from_memory()
     # The first load of a model builds a table of about a thousand regular expressions in 0.1 s. It
     # is built here once instead of in every fork. The table is not public API, so it may be
     # missing.
