@@ -25,7 +25,7 @@ import msgspec
 from stoker import sandbox
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.stages.kinds import ModelKind
-from stoker.replica import allocator, fresh, prepared, walls
+from stoker.replica import allocator, fresh, huge_pages, prepared, walls
 from stoker.replica import main as replica
 from stoker.replica.preparation.permits import Permits
 from stoker.replica.shared_lock import SharedLock, UnsupportedError
@@ -82,6 +82,7 @@ class Host:
         self._children: dict[str, int] = {}
         self._locks = Locks()
         self._workers = WorkerSockets()
+        self._pages = huge_pages.QuietCollapse(stop_at=0)
         self._permits = Permits.create()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -100,6 +101,7 @@ class Host:
                 # No signal reports an orphan: a process with an ended parent that was a replica's
                 # child.
                 self._end_orphans()
+                self._pages.rest(has_children=bool(self._children))
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
                 self._reap()
@@ -319,6 +321,8 @@ def _thread_count() -> int:
 
 def import_libraries() -> None:
     """Imports the modules that every torch replica needs, once for all of them."""
+    from stoker.replica.tokenizer_parsing import parse_from_memory
+
     for name in (
         "torch",
         "transformers",
@@ -337,6 +341,7 @@ def import_libraries() -> None:
     # Progress bars are of no use in a log.
     library: Any = importlib.import_module("transformers")
     library.logging.disable_progress_bar()
+    parse_from_memory()
     # The first load of a model builds a table of about a thousand regular expressions in 0.1 s. It
     # is built here once instead of in every fork. The table is not public API, so it may be
     # missing.

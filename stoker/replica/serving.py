@@ -187,6 +187,7 @@ def _loaded(
 ) -> tuple[Engine, Stages, "Adapters | None"]:
     from stoker.models.adapters.applying import adapters_of
     from stoker.models.engines import catalogue, graphs, half_precision, sharing
+    from stoker.models.engines.openmp import enter_to_probe
     from stoker.models.engines.torch import TorchEngine
     from stoker.models.stages import known_tokens
     from stoker.models.tasks.registry import SERVED, STAGES
@@ -207,7 +208,7 @@ def _loaded(
         stages.sharing = sharing.restored(engine, spec.sharing)
     elif isinstance(engine, TorchEngine):
         progress(0.9, "checking which inputs can share a batch")
-        engine.enter_thread()
+        enter_to_probe(engine.model, engine.enter_thread)
         stages.sharing = sharing.find(engine, stages)
     adapters: Adapters | None = None
     if isinstance(engine, TorchEngine):

@@ -11,6 +11,7 @@ import transformers
 from stoker.models.engines import completeness
 from stoker.models.llm import generation_fields, gguf_checkpoint
 from stoker.models.llm.model_types import VISION
+from stoker.models.stages import added_tokens
 
 TEXT = "AutoModelForCausalLM"
 
@@ -70,7 +71,9 @@ def load_tokenizer(folder: Path) -> Any:
     if name := gguf_checkpoint.gguf_file(folder):
         return gguf_checkpoint.load_tokenizer(folder, name)
     library: Any = transformers
-    return library.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    return library.AutoTokenizer.from_pretrained(
+        str(folder), local_files_only=True, **added_tokens.arguments(folder)
+    )
 
 
 def load_generation_config(folder: Path) -> tuple[Mapping[str, Any], str]:

@@ -11,7 +11,7 @@ import torch
 from stoker.models.adapters.applying import Adapters, adapters_of
 from stoker.models.adapters.stored import StoredWeights
 from stoker.models.engines.interface import Progress
-from stoker.models.engines.openmp import on_passing_thread
+from stoker.models.engines.openmp import enter_to_probe, on_passing_thread
 from stoker.models.engines.precision import dtype_of
 from stoker.models.engines.recording_guard import RecordingGuard
 from stoker.models.engines.torch import device_of
@@ -111,7 +111,7 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
         runner.restrict(spec.sharing)
         return runner
     progress(0.9, "checking which inputs may share a batch")
-    runner.enter_thread()
+    enter_to_probe(model, runner.enter_thread)
     if paged := sharing.paged(runner, lambda: _paged(runner, spec)):
         return paged
     sharing.find(runner)

@@ -66,7 +66,9 @@ def drawn(
     call.
     """
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.tensor([token for token in range(vocabulary) if token not in without])
+    is_text = torch.ones(vocabulary, dtype=torch.bool)
+    is_text[[token for token in without if 0 <= token < vocabulary]] = False
+    tokens = is_text.nonzero().flatten()
     places = [torch.randint(0, len(tokens), (size,), generator=generator) for size in lengths]
     return [[int(token) for token in tokens[some]][:most] for some in places]
 

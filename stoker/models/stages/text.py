@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from stoker.models.stages import added_tokens
 from stoker.models.stages.base import InputError, Sample, Stages
 from stoker.models.stages.positions import most_positions
 
@@ -30,7 +31,7 @@ class TextStages(Stages):
 
         library: Any = transformers
         self.tokenizer: Any = library.AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True
+            str(folder), local_files_only=True, **added_tokens.arguments(folder)
         )
         self.padding_side = self.tokenizer.padding_side
         if self.tokenizer.pad_token_id is not None:

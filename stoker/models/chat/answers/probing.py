@@ -25,6 +25,10 @@ _ROLE = re.compile(r"\A\s*(<\|[A-Z_]+\|>\s*)+")
 _ENDS = re.compile(r"(\s*<\|?[\w|]+\|?>)+\s*\Z")
 """Matches marks of the message's end."""
 _PLAIN = "Nothing but text 4711."
+_SHOWN = [(item, re.compile(item.in_template, re.DOTALL)) for item in FORMATS if item.in_template]
+"""Formats with the pattern that identifies them in a chat template. The engine host compiles them
+once for all replicas.
+"""
 
 
 class Render(Protocol):
@@ -336,7 +340,7 @@ def choose(
     if cases:
         return replace(base, results={item.case.name: "not read" for item in cases})
     shown = [source, "\n".join(tokens) if "tools" in source else ""]
-    form = next((item for text in shown for item in FORMATS if _is_shown(item, text)), None)
+    form = next((item for text in shown for item, mark in _SHOWN if mark.search(text)), None)
     return replace(base, form=form)
 
 
@@ -357,10 +361,6 @@ def _best(base: FormatChoice, cases: Sequence[Rendered]) -> FormatChoice | None:
 
 def _score(choice: FormatChoice) -> tuple[int, int]:
     return sum(result == "read" for result in choice.results.values()), -choice.left
-
-
-def _is_shown(form: Format, source: str) -> bool:
-    return bool(form.in_template) and bool(re.search(form.in_template, source, re.DOTALL))
 
 
 def _tried(
