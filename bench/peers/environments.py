@@ -105,6 +105,13 @@ ENVIRONMENTS = {
             ("diffusers==0.42.1", _TRANSFORMERS, "accelerate==1.15.0", _PILLOW),
             gib=1.0,
         ),
+        Environment(
+            "py-spy",
+            "the profiler of `bench path`",
+            ("py-spy==0.4.3",),
+            gib=0.1,
+            has_torch=False,
+        ),
     )
 }
 
