@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.path_stages import ENGINE_THREADS, Sample, Thread, parse
 from bench.peers.environments import python
 
-RATE_HZ = 97
+RATE_HZ = 199
 """Not a divisor of a period of the server's own timers."""
 ATTACH_S = 0.7
 """Time in seconds that the profiler takes to begin."""

@@ -53,6 +53,7 @@ _TRANSPORT = "stoker/runtime/pool/transport.py"
 _STREAMING = "stoker/inference/streaming.py"
 
 GATEWAY = _rows(
+    (OTHER, ("stoker/runtime/local/processes/", "stoker/runtime/local/supervision.py")),
     (
         "write",
         (
@@ -141,6 +142,7 @@ GATEWAY = _rows(
 )
 
 _WORKER = "stoker/replica/worker.py:TaskWorker"
+_LANGUAGE = "stoker/replica/language_worker.py:LanguageWorker"
 _LINK = "stoker/replica/link.py:Link"
 _TORCH = "stoker/models/engines/torch.py"
 
@@ -169,20 +171,39 @@ REPLICA = _rows(
             "stoker/wire/packing.py",
             "stoker/wire/framing.py",
             f"{_WORKER}.submit",
+            f"{_LANGUAGE}.submit",
             f"{_WORKER}._begin_items",
             "stoker/replica/open_requests.py",
             "stoker/replica/main.py:_pass_on",
         ),
     ),
-    ("encode", ("stoker/replica/task_request.py:RequestState.encoded", "stoker/wire/sse.py")),
+    (
+        "encode",
+        (
+            "stoker/replica/task_request.py:RequestState.encoded",
+            "stoker/replica/task_request.py:_check_numbers",
+            "stoker/wire/sse.py",
+            "stoker/models/chat/answers/",
+            "stoker/models/chat/forms/",
+        ),
+    ),
     (
         "prepare",
         (
             "stoker/replica/preparation/",
+            "stoker/replica/sequences.py",
+            "stoker/models/chat/prompts/",
             *(f"{_WORKER}.{name}" for name in ("_prepare", "_accept", "_entry", "_check")),
+            *(f"{_LANGUAGE}.{name}" for name in ("_prepare", "_submit")),
         ),
     ),
-    ("post", (f"{_WORKER}.{name}" for name in ("_finish", "_count", "_write", "_answer"))),
+    (
+        "post",
+        (
+            *(f"{_WORKER}.{name}" for name in ("_finish", "_count", "_write", "_answer")),
+            *(f"{_LANGUAGE}.{name}" for name in ("_finish", "_write", "_close", "_forget")),
+        ),
+    ),
     (
         "collate",
         (
@@ -192,10 +213,19 @@ REPLICA = _rows(
             f"{_TORCH}:LaunchedBatch.outputs",
         ),
     ),
-    (PASS, ("stoker/models/engines/", "openvino/")),
+    (
+        "draw",
+        (
+            *(f"stoker/models/llm/{name}" for name in ("sampl", "draws", "logit_rules")),
+            "stoker/models/llm/token_edits.py",
+            "stoker/models/llm/scheduler.py:Scheduler._draw",
+        ),
+    ),
+    (PASS, ("stoker/models/engines/", "stoker/models/llm/engines/", "openvino/")),
     (
         "batch",
         (
+            "stoker/models/llm/",
             "stoker/replica/queue_thread.py",
             "stoker/replica/batching.py",
             "stoker/replica/engine_thread.py",
@@ -204,6 +234,7 @@ REPLICA = _rows(
             "stoker/replica/shared_lock.py",
             "stoker/replica/overlap.py",
             "stoker/replica/worker.py",
+            "stoker/replica/language_worker.py",
         ),
     ),
     (OTHER, ("stoker/replica/main.py",)),
