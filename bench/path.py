@@ -4,7 +4,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,19 @@ import psutil
 from bench import streams, wrk
 from bench.common import RESULTS, Plan, Report, at_most, clients_of, cores, progress, scratch
 from bench.path_calls import CALLS, DIFFERENT, PathCall
-from bench.path_profile import RATE_HZ, Profile, profile, undisturbed
-from bench.path_stages import GATEWAY, PASS, REPLICA, Row, shares, unmatched, weighed
+from bench.path_profile import RATE_HZ, cpu_seconds, profile, threads_since, undisturbed
+from bench.path_stages import (
+    GATEWAY,
+    PASS,
+    REPLICA,
+    Row,
+    Sample,
+    Thread,
+    parse,
+    shares,
+    unmatched,
+    weighed,
+)
 from bench.processes import tree
 from bench.service import Service, serving
 
@@ -52,6 +63,19 @@ class Answered:
     @property
     def rate(self) -> float:
         return self.units / self.seconds
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Samples of a side, and the processor time of its threads without the profiler."""
+
+    samples: Sequence[Sample]
+    threads: Mapping[int, Thread]
+    folded: str
+    """Samples as the profiler wrote them."""
+
+    def weighed(self, side: str) -> Iterator[tuple[str, str, float]]:
+        return weighed(self.samples, self.threads, SIDES[side])
 
 
 @dataclass(frozen=True)
@@ -96,15 +120,18 @@ def run(name: str, call: PathCall, plan: Plan) -> Report:
         scene = Scene(report, plan, call, service, bodies, place)
         idle = _idle(service, plan)
         scene.load(PROFILED, WARM_S)
-        stacks: dict[str, list[Profile]] = {side: [] for side in SIDES}
+        profiles: dict[str, list[Profile]] = {side: [] for side in SIDES}
         for number in range(plan.rounds):
+            threads: Mapping[str, Mapping[int, Thread]] = {}
             for clients in plan.sized(CLIENTS, (PROFILED,)):
-                _measure(scene, clients, idle)
-            for side, profiles in stacks.items():
-                profiles.append(_profile(scene, side, is_first=number == 0))
-                _add_stages(scene, side, profiles[-1])
+                of_load = _measure(scene, clients, idle)
+                threads = of_load if clients == PROFILED else threads
+            for side, taken in profiles.items():
+                folded = _profile(scene, side, is_first=number == 0)
+                taken.append(Profile(parse(folded), threads[side], folded))
+                _add_stages(scene, side, taken[-1])
             progress(f"round {number + 1} of {plan.rounds} done")
-    _describe(report, call, stacks)
+    _describe(report, call, profiles)
     return report
 
 
@@ -146,14 +173,17 @@ def _idle(service: Service, plan: Plan) -> Spent:
     )
 
 
-def _measure(scene: Scene, clients: int, idle: Spent) -> None:
-    """Measures the processor time of a load, without the profiler."""
+def _measure(scene: Scene, clients: int, idle: Spent) -> dict[str, dict[int, Thread]]:
+    """Measures the processor time of a load, without the profiler. Returns that of all threads."""
     report, call, label = scene.report, scene.call, clients_of(clients)
+    pids = {side: _pid(scene.service, side) for side in SIDES}
+    threads = {side: cpu_seconds(pid) for side, pid in pids.items()}
     before = _spent(scene.service)
     began = time.monotonic()
     answered = scene.load(clients, scene.plan.sized(LOAD_S, 1))
     took = time.monotonic() - began
     spent = _since(before, _spent(scene.service))
+    of_load = {side: threads_since(pid, threads[side]) for side, pid in pids.items()}
     report.add(label, "tok/s" if call.tokens else "req/s", answered.rate)
     for side in SIDES:
         user = spent.user[side] - idle.user[side] * took
@@ -168,6 +198,7 @@ def _measure(scene: Scene, clients: int, idle: Spent) -> None:
         )
         report.add(f"{label}, {side}, user", "µs", user / answered.units * 1e6)
         report.add(f"{label}, {side}, system", "µs", system / answered.units * 1e6)
+    return of_load
 
 
 def _aim(call: PathCall, side: str) -> int | None:
@@ -177,9 +208,9 @@ def _aim(call: PathCall, side: str) -> int | None:
     return TOKEN_AIM if call.tokens else REQUEST_AIM
 
 
-def _profile(scene: Scene, side: str, *, is_first: bool) -> Profile:
-    """Profiles a side under load."""
-    pid = scene.service.pid if side == "gateway" else _replica(scene.service)
+def _profile(scene: Scene, side: str, *, is_first: bool) -> str:
+    """Samples a side under load. Returns the samples as py-spy writes them."""
+    pid = _pid(scene.service, side)
     seconds = scene.plan.sized(PROFILE_S, 1)
     rates: list[float] = []
 
@@ -189,18 +220,20 @@ def _profile(scene: Scene, side: str, *, is_first: bool) -> Profile:
     with undisturbed(pid) as is_permitted:
         if is_first:
             work()
-        taken = profile(pid, work, seconds, scene.place)
+        folded = profile(pid, work, seconds, scene.place)
     if is_first:
         lost = 1 - rates[1] / rates[0]
         scene.report.add(f"the profiler's cost in the {side}, share of the rate", "", lost)
         if not is_permitted:
             note = "The system permits no real-time priorities: stages include waits for a core."
             scene.report.notes.append(note)
-    return taken
+    return folded
 
 
-def _replica(service: Service) -> int:
-    """Returns the process that has used the most processor time beside the gateway."""
+def _pid(service: Service, side: str) -> int:
+    """Returns the process of a side. The replica is the busiest process beside the gateway."""
+    if side == "gateway":
+        return service.pid
     spent: dict[int, float] = {}
     for process in tree(service.pid):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -213,7 +246,7 @@ def _add_stages(scene: Scene, side: str, taken: Profile) -> None:
     """Divides the last round's processor time of a side among its stages."""
     report, label = scene.report, f"{clients_of(PROFILED)}, {side}"
     total = next(entry.values[-1] for entry in report.series if entry.label == label)
-    found = shares(weighed(taken.samples, taken.threads, SIDES[side]))
+    found = shares(taken.weighed(side))
     for stage in dict.fromkeys(row.stage for row in SIDES[side]):
         report.add(f"{label}: {stage}", "µs", found.get(stage, 0.0) * total)
     if side == "replica":
@@ -227,14 +260,14 @@ def _add_stages(scene: Scene, side: str, taken: Profile) -> None:
         )
 
 
-def _describe(report: Report, call: PathCall, stacks: Mapping[str, Sequence[Profile]]) -> None:
+def _describe(report: Report, call: PathCall, profiles: Mapping[str, Sequence[Profile]]) -> None:
     RESULTS.mkdir(exist_ok=True)
-    for side, profiles in stacks.items():
+    for side, of_side in profiles.items():
         path = RESULTS / f"{report.name}.{side}.folded"
-        path.write_text("".join(taken.folded for taken in profiles))
+        path.write_text("".join(taken.folded for taken in of_side))
         frames, total = Counter[str](), 0.0
-        for taken in profiles:
-            frames += unmatched(weighed(taken.samples, taken.threads, SIDES[side]))
+        for taken in of_side:
+            frames += unmatched(taken.weighed(side))
             total += sum(thread.cpu_s for thread in taken.threads.values())
         listed = [f"`{frame}` {spent / total:.1%}" for frame, spent in frames.most_common(LISTED)]
         if listed:
@@ -244,5 +277,5 @@ def _describe(report: Report, call: PathCall, stacks: Mapping[str, Sequence[Prof
         f"{cores()} cores are shared by client, gateway and replica.",
         f"Stages: py-spy, {RATE_HZ} samples a second. The profiled process has real-time priority, "
         "as samples cannot tell a thread that waits for a core from one that runs. Each thread's "
-        "samples divide the processor time of that thread.",
+        "samples divide the processor time that it takes without the profiler.",
     ]

@@ -4,27 +4,18 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
-from bench.path_stages import ENGINE_THREADS, Sample, Thread, parse
+from bench.path_stages import ENGINE_THREADS, Thread
 from bench.peers.environments import python
 
-RATE_HZ = 199
+RATE_HZ = 149
 """Not a divisor of a period of the server's own timers."""
 ATTACH_S = 0.7
 """Time in seconds that the profiler takes to begin."""
 _SAMPLER, _SERVING, _ENGINE = 5, 2, 1
 """Real-time priorities. The engine's threads spin, and must not keep a core from the others."""
-
-
-@dataclass(frozen=True)
-class Profile:
-    samples: Sequence[Sample]
-    threads: Mapping[int, Thread]
-    folded: str
-    """Samples as the profiler wrote them."""
 
 
 @contextlib.contextmanager
@@ -55,10 +46,11 @@ def _schedule(pid: int, *, is_first: bool) -> bool:
     return True
 
 
-def profile(pid: int, work: Callable[[], object], seconds: int, folder: Path) -> Profile:
+def profile(pid: int, work: Callable[[], object], seconds: int, folder: Path) -> str:
     """Samples a process for `seconds` while `work` runs, which must take longer.
 
-    Raises `NotMadeError` if the profiler's environment is missing, and `RuntimeError` if it fails.
+    Returns the samples as py-spy writes them. Raises `NotMadeError` if its environment is missing,
+    and `RuntimeError` if it fails.
     """
     path = folder / f"{pid}.folded"
     command = [
@@ -70,18 +62,20 @@ def profile(pid: int, work: Callable[[], object], seconds: int, folder: Path) ->
         with contextlib.suppress(PermissionError, AttributeError):
             os.sched_setscheduler(sampler.pid, os.SCHED_FIFO, os.sched_param(_SAMPLER))
         time.sleep(ATTACH_S)
-        before = cpu_seconds(pid)
         work()
-        after = cpu_seconds(pid)
         output, _ = sampler.communicate(timeout=seconds + 30)
     if sampler.returncode:
         raise RuntimeError(f"the profiler failed: {output.decode()[-500:]}")
-    names, folded = _names(pid), path.read_text()
-    threads = {
+    return path.read_text()
+
+
+def threads_since(pid: int, before: Mapping[int, float]) -> dict[int, Thread]:
+    """Returns the threads with their processor time since `before`, an earlier `cpu_seconds`."""
+    names = _names(pid)
+    return {
         number: Thread(names.get(number, ""), spent - before.get(number, 0.0))
-        for number, spent in after.items()
+        for number, spent in cpu_seconds(pid).items()
     }
-    return Profile(parse(folded), threads, folded)
 
 
 def cpu_seconds(pid: int) -> dict[int, float]:
