@@ -119,7 +119,8 @@ def run(name: str, call: PathCall, plan: Plan) -> Report:
         _settle(service, call)
         scene = Scene(report, plan, call, service, bodies, place)
         idle = _idle(service, plan)
-        scene.load(PROFILED, WARM_S)
+        for clients in plan.sized(CLIENTS, (PROFILED,)):
+            scene.load(clients, WARM_S)
         profiles: dict[str, list[Profile]] = {side: [] for side in SIDES}
         for number in range(plan.rounds):
             threads: Mapping[str, Mapping[int, Thread]] = {}
