@@ -94,7 +94,10 @@ def side_by_side(columns: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str
 def _cell(entry: Mapping[str, Any] | None) -> str:
     if entry is None:
         return ""
-    text = f"{entry['median']:.3g}"
-    if entry["min"] != entry["max"]:
-        text += f" ({entry['min']:.3g} to {entry['max']:.3g})"
+    median, least, most = (_number(entry[name]) for name in ("median", "min", "max"))
+    text = median if least == most else f"{median} ({least} to {most})"
     return f"{text}, {entry['verdict']}" if entry["verdict"] else text
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
