@@ -15,6 +15,7 @@ from typing import Any
 
 from bench import report_path, report_results
 from bench.common import FAIR_ROUNDS, RESULTS, ROOT
+from bench.report_published import published
 from bench.report_results import (
     Result,
     Results,
@@ -179,11 +180,11 @@ def result_page(name: str, results: Sequence[Result]) -> str:
     parts = [f"# {results[0]['title']}", ""]
     if len(results) == 1:
         parts += [described(name, results[0]), "", *_plot(name, results[0])]
-        parts += [*table(shown(results[0])), "", *_details(name, results[0])]
+        parts += [*table(shown(results[0])), "", *published(name), *_details(name, results[0])]
         return "\n".join(parts)
     parts += [f"- {title_of_class(result)}: {described(name, result)}" for result in results]
     columns = {title_of_class(result): shown(result) for result in results}
-    parts += ["", *side_by_side(columns), ""]
+    parts += ["", *side_by_side(columns), "", *published(name)]
     for result in results:
         parts += [f"## {title_of_class(result)}", "", *_plot(name, result)]
         parts += _details(name, result)
