@@ -30,6 +30,8 @@ from bench.processes import tree
 from bench.service import Service, serving
 
 MODEL = "measured"
+ENGINE_HOST = "stoker.replica.host"
+"""Module that the engine host and its replicas run."""
 CLIENTS = (1, 16, 64)
 PROFILED = 16
 """Number of clients of the profiles."""
@@ -147,9 +149,8 @@ def _settle(service: Service, call: PathCall) -> None:
 def _spent(service: Service) -> Spent:
     user, system = Counter[str](), Counter[str]()
     for process in tree(service.pid):
-        side = "gateway" if process.pid == service.pid else "replica"
         with contextlib.suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
+            side, times = _side(process), process.cpu_times()
             user[side] += times.user
             system[side] += times.system
     return Spent(user, system)
@@ -231,15 +232,18 @@ def _profile(scene: Scene, side: str, *, is_first: bool) -> str:
     return folded
 
 
+def _side(process: psutil.Process) -> str:
+    """Returns the side of a process. Replicas are forks of the engine host."""
+    return "replica" if ENGINE_HOST in process.cmdline() else "gateway"
+
+
 def _pid(service: Service, side: str) -> int:
-    """Returns the process of a side. The replica is the busiest process beside the gateway."""
-    if side == "gateway":
-        return service.pid
+    """Returns the busiest process of a side."""
     spent: dict[int, float] = {}
     for process in tree(service.pid):
         with contextlib.suppress(psutil.NoSuchProcess):
-            spent[process.pid] = sum(process.cpu_times()[:2])
-    del spent[service.pid]
+            if _side(process) == side:
+                spent[process.pid] = sum(process.cpu_times()[:2])
     return max(spent, key=lambda pid: spent[pid])
 
 
