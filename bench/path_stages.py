@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 OTHER = "other"
-CALLER = ""
-"""Stage of a helper whose caller decides."""
 PASS = "pass"
+LOOP = "loop"
+"""Stage of the event loop, for stacks without a frame of the server inside it."""
 WAIT = "wait"
 """Stage of falling asleep and waking up: the kernel's part, and the interpreter's lock."""
 ENGINE_THREADS = "engine"
@@ -80,7 +80,7 @@ GATEWAY = _rows(
             "stoker/media/",
         ),
     ),
-    ("loop", ("uvicorn/server.py", "asyncio/runners.py")),
+    (LOOP, ("uvicorn/server.py", "asyncio/runners.py")),
     (
         "edge",
         (
@@ -281,13 +281,15 @@ def shortened(frame: str) -> str:
 
 def stage_of(frames: Sequence[str], rows: Sequence[Row]) -> str:
     """Returns the stage of the innermost frame that has one, or `OTHER`."""
+    is_server = False
     for frame in reversed(frames):
         match = _FRAME.fullmatch(frame)
         if match is None:
             continue
         places = (row.stage for row in rows if row.matches(match["function"], match["file"]))
-        if stage := next(places, CALLER):
-            return stage
+        if stage := next(places, ""):
+            return OTHER if stage == LOOP and is_server else stage
+        is_server = is_server or match["file"].startswith("stoker/")
     return OTHER
 
 

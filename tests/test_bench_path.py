@@ -132,6 +132,8 @@ def recorded(frames: list[str], thread: str = "thread (7): MainThread", count: i
             ],
         ),
         ("other", [*LOOP, f"Supervision._check ({ROOT}/stoker/runtime/local/supervision.py)"]),
+        ("other", [*LOOP, f"JobRunner.run ({ROOT}/stoker/platform/jobs/runner.py)"]),
+        ("loop", [*LOOP, f"Task.step ({LIBRARY}/asyncio/tasks.py)"]),
         ("other", [f"_worker ({LIBRARY}/concurrent/futures/thread.py)"]),
     ],
 )
