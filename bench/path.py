@@ -134,7 +134,7 @@ def run(name: str, call: PathCall, plan: Plan) -> Report:
                 taken.append(Profile(parse(folded), threads[side], folded))
                 _add_stages(scene, side, taken[-1])
             progress(f"round {number + 1} of {plan.rounds} done")
-    _describe(report, call, profiles)
+    _describe(report, call, profiles, RESULTS / "quick" if plan.quick else RESULTS)
     return report
 
 
@@ -265,10 +265,13 @@ def _add_stages(scene: Scene, side: str, taken: Profile) -> None:
         )
 
 
-def _describe(report: Report, call: PathCall, profiles: Mapping[str, Sequence[Profile]]) -> None:
-    RESULTS.mkdir(exist_ok=True)
+def _describe(
+    report: Report, call: PathCall, profiles: Mapping[str, Sequence[Profile]], folder: Path
+) -> None:
+    """Writes the notes, and the folded stacks into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
     for side, of_side in profiles.items():
-        path = RESULTS / f"{report.name}.{side}.folded"
+        path = folder / f"{report.name}.{side}.folded"
         path.write_text("".join(taken.folded for taken in of_side))
         frames, total = Counter[str](), 0.0
         for taken in of_side:
