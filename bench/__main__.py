@@ -24,6 +24,7 @@ from bench import (
     many_streams,
     overhead,
     overload,
+    path,
     registered,
     scaling,
     side_by_side,
@@ -37,6 +38,8 @@ from bench import (
 )
 from bench.common import FAIR_ROUNDS, ROOT, Plan, document, keep, progress, table
 from bench.machine import facts
+from bench.path_calls import CALLS
+from bench.peers.environments import NotMadeError
 from bench.wrk import MissingError
 
 BENCHMARKS = {
@@ -57,6 +60,7 @@ BENCHMARKS = {
     "gateways": gateways.run,
     "many_streams": many_streams.run,
     "overload": overload.run,
+    **{name: path.of(name) for name in CALLS},
     "registered": registered.run,
     "images": images.run,
     "scaling": scaling.run,
@@ -73,12 +77,18 @@ BENCHMARKS = {
     "throughput_zero_shot_image": throughput.of("zero_shot_image"),
     "throughput_audio": throughput.of("audio"),
 }
+GROUPS = {"path": tuple(CALLS)}
+"""Names for several benchmarks."""
 
 
 def main() -> None:
+    known = ", ".join((*BENCHMARKS, *GROUPS))
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measures the service.")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"which ({', '.join(BENCHMARKS)}); default: all"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which ({', '.join((*BENCHMARKS, *GROUPS))}); default: all",
     )
     parser.add_argument("--rounds", type=int, default=FAIR_ROUNDS, help="default: 3")
     parser.add_argument(
@@ -90,17 +100,18 @@ def main() -> None:
     arguments = parser.parse_args()
     # A normal exit, so that started processes are stopped.
     signal.signal(signal.SIGTERM, _exit)
-    if unknown := set(arguments.names) - set(BENCHMARKS):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
+    names = [name for given in arguments.names for name in GROUPS.get(given, (given,))]
+    if unknown := set(names) - set(BENCHMARKS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {known}")
     if arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
     plan = Plan(arguments.rounds, arguments.quick)
-    for name in arguments.names or BENCHMARKS:
+    for name in names or BENCHMARKS:
         machine = facts()
         started = time.monotonic()
         try:
             report = BENCHMARKS[name](plan)
-        except MissingError as error:
+        except (MissingError, NotMadeError) as error:
             sys.exit(f"{name}: {error}")
         if plan.quick:
             report.notes.append(
@@ -109,9 +120,9 @@ def main() -> None:
         elif plan.rounds < FAIR_ROUNDS:
             report.notes.append(f"Fewer than {FAIR_ROUNDS} rounds: for a look, not for a claim.")
         result = document(report, machine, plan)
-        path = keep(result)
+        written = keep(result)
         print(json.dumps(result) if arguments.json else table(report, machine, plan), flush=True)
-        progress(f"{time.monotonic() - started:.0f} s; {path.relative_to(ROOT)} written.")
+        progress(f"{time.monotonic() - started:.0f} s; {written.relative_to(ROOT)} written.")
 
 
 def _exit(number: int, _frame: object) -> None:

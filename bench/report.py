@@ -1,23 +1,37 @@
 """`python -m bench.report`: writes the result pages and the README's table from result files.
 
 Files that `make bench` has written (bench/results) are copied to docs/performance if they are
-newer, have enough rounds and are not quick ones. All content of the pages and the table comes from
-these files. Plots need matplotlib (`make bench-report` installs it).
+newer, have enough rounds and are not quick ones. There is one file for each class of processors.
+All content of the pages and the table comes from these files. Plots need matplotlib
+(`make bench-report` installs it).
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import report_path, report_results
 from bench.common import FAIR_ROUNDS, RESULTS, ROOT
-
-Result = Mapping[str, Any]
+from bench.report_published import published
+from bench.report_results import (
+    Result,
+    Results,
+    class_of,
+    described,
+    file_name,
+    shown,
+    side_by_side,
+    table,
+    title_of_class,
+)
 
 PAGE = ROOT / "docs" / "performance.md"
 KEPT = ROOT / "docs" / "performance"
+BEFORE = KEPT / "before"
+"""Results of `bench path` that stay for comparison."""
 README = ROOT / "README.md"
 BEGIN, END = "<!-- performance -->", "<!-- /performance -->"
 
@@ -30,9 +44,11 @@ and a plot. `make bench` writes the JSON files in [performance](performance), an
 each result is measured, and what it does not show. [GPUs](gpu.md) has the figures of a GPU.
 
 A figure is the median of its rounds. Ratios compare runs of the same minutes on the same machine.
+Every result belongs to a class of processors, because the order of engines and precisions depends
+on it. Pages show classes side by side. Their dates and commits may differ.
 
-| result | met | missed | unclear |
-|---|---|---|---|
+| result | processor | met | missed | unclear |
+|---|---|---|---|---|
 """
 RATES = ("req/s", "tok/s", "images/s", "texts/s")
 _LOAD = re.compile(r"(?P<side>.+), (?P<clients>[0-9]+) clients?")
@@ -76,49 +92,73 @@ def main() -> None:
     take_over()
     results = read()
     PAGE.write_text(page(results))
-    for name, result in results.items():
-        (KEPT / f"{name}.md").write_text(result_page(name, result))
+    for name, text in pages(results).items():
+        (KEPT / f"{name}.md").write_text(text)
     README.write_text(with_table(README.read_text(), results))
-    for name, result in results.items():
-        draw(result, KEPT / f"{name}.svg")
+    for name, of_name in results.items():
+        for result in of_name:
+            draw(result, KEPT / f"{file_name(name, result)}.svg")
 
 
 def take_over() -> None:
-    """Copies each meaningful result that is newer than the stored one."""
+    """Copies each meaningful result that is newer than the stored one of its class."""
     KEPT.mkdir(exist_ok=True)
     for path in RESULTS.glob("*.json"):
-        result, target = json.loads(path.read_text()), KEPT / path.name
+        result = json.loads(path.read_text())
+        stored = [old for old in read().get(path.stem, ()) if class_of(old) == class_of(result)]
         is_fair = not result["quick"] and result["rounds"] >= FAIR_ROUNDS
-        if is_fair and (not target.exists() or _finished(target) < result["finished_at"]):
+        if is_fair and all(old["finished_at"] < result["finished_at"] for old in stored):
+            # Files of old results have no class in their names.
+            if stored and not (KEPT / f"{file_name(path.stem, result)}.json").exists():
+                (KEPT / path.name).unlink()
+            target = KEPT / f"{file_name(path.stem, result)}.json"
             # Removes paths that identify the machine's owner.
             target.write_text(path.read_text().replace(str(ROOT), "."))
 
 
-def read() -> dict[str, Result]:
-    return {path.stem: json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json"))}
+def read() -> dict[str, list[Result]]:
+    return report_results.read(KEPT)
 
 
-def page(results: Mapping[str, Result]) -> str:
+def page(results: Results) -> str:
     """Returns the page of all results, with the number of aims that each has met."""
     return HEAD + "".join(
-        f"| [{result['title']}](performance/{name}.md) | {_count(result, 'met')} "
-        f"| {_count(result, 'MISSED')} | {_count(result, 'unclear')} |\n"
-        for name, result in results.items()
+        f"| [{result['title']}](performance/{page_name(name)}.md) | {title_of_class(result)} "
+        f"| {_count(result, 'met')} | {_count(result, 'MISSED')} | {_count(result, 'unclear')} |\n"
+        for name, of_name in results.items()
+        for result in of_name
     )
+
+
+def page_name(name: str) -> str:
+    return report_path.NAME if report_path.is_path(name) else name
+
+
+def pages(results: Results) -> dict[str, str]:
+    """Maps the names of the pages to their contents. All calls of `bench path` share a page."""
+    paths = {name: of_name for name, of_name in results.items() if report_path.is_path(name)}
+    texts = {
+        name: result_page(name, of_name) for name, of_name in results.items() if name not in paths
+    }
+    if paths:
+        texts[report_path.NAME] = report_path.page(paths, report_results.read(BEFORE))
+    return texts
 
 
 def _count(result: Result, verdict: str) -> int:
     return sum(bool(series["aim"]) and series["verdict"] == verdict for series in result["series"])
 
 
-def with_table(text: str, results: Mapping[str, Result]) -> str:
-    """Returns a text with the table inserted between its marks."""
+def with_table(text: str, results: Results) -> str:
+    """Returns a text with the table inserted between its marks, with the first class of each
+    result.
+    """
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     lines = ["| workload | ratio | range |", "|---|---|---|"]
     machines: list[str] = []
     for headline in HEADLINES:
-        result = results.get(headline.result, {})
+        result = next(iter(results.get(headline.result, ())), {})
         series = _series(result, headline.label)
         if series is None:
             continue
@@ -135,25 +175,30 @@ def _series(result: Result, label: str) -> Mapping[str, Any] | None:
     return next((series for series in result.get("series", ()) if series["label"] == label), None)
 
 
-def _finished(path: Path) -> str:
-    return json.loads(path.read_text())["finished_at"]
+def result_page(name: str, results: Sequence[Result]) -> str:
+    """Returns the page of a benchmark: ratios, and series with an aim, on each class."""
+    parts = [f"# {results[0]['title']}", ""]
+    if len(results) == 1:
+        parts += [described(name, results[0]), "", *_plot(name, results[0])]
+        parts += [*table(shown(results[0])), "", *published(name), *_details(name, results[0])]
+        return "\n".join(parts)
+    parts += [f"- {title_of_class(result)}: {described(name, result)}" for result in results]
+    columns = {title_of_class(result): shown(result) for result in results}
+    parts += ["", *side_by_side(columns), "", *published(name)]
+    for result in results:
+        parts += [f"## {title_of_class(result)}", "", *_plot(name, result)]
+        parts += _details(name, result)
+    return "\n".join(parts)
 
 
-def result_page(name: str, result: Result) -> str:
-    """Returns the page of a result: its ratios and the series with an aim."""
-    commit = result["machine"]["commit"] or {}
-    parts = [
-        f"# {result['title']}",
-        "",
-        f'`make bench BENCH="{name}"`, {result["rounds"]} rounds on {_machine(result)}, '
-        f"{result['finished_at'][:10]}, commit {commit.get('id', 'unknown')[:12]}.",
-        "",
-    ]
-    if _loads(result):
-        parts += [f"![{result['title']}]({name}.svg)", ""]
-    shown = [entry for entry in result["series"] if entry["aim"] or entry["unit"] == "x"]
-    parts += [*_table(shown or result["series"]), ""]
-    parts += [f"All figures: [{name}.json]({name}.json).", ""]
+def _plot(name: str, result: Result) -> list[str]:
+    return [f"![{result['title']}]({file_name(name, result)}.svg)", ""] if _loads(result) else []
+
+
+def _details(name: str, result: Result) -> list[str]:
+    """Returns the link to all figures, the dtypes and the notes."""
+    stem = file_name(name, result)
+    parts = [f"All figures: [{stem}.json]({stem}.json).", ""]
     dtypes = {
         side: entry["dtype"]
         for side, entry in result["settings"].items()
@@ -162,26 +207,7 @@ def result_page(name: str, result: Result) -> str:
     if dtypes:
         summary = ", ".join(f"{side} in {dtype}" for side, dtype in dtypes.items())
         parts += [f"Computed: {summary}.", ""]
-    parts += [*(f"- {note}" for note in result["notes"]), ""]
-    return "\n".join(parts)
-
-
-def _machine(result: Result) -> str:
-    machine = result["machine"]
-    flags = ", ".join(machine["flags"])
-    return f"{machine['cores']} cores, {machine['cpu']}" + (f" ({flags})" if flags else "")
-
-
-def _table(series: Iterable[Mapping[str, Any]]) -> list[str]:
-    lines = ["|  | median | least | most |  | aim |", "| --- | --- | --- | --- | --- | --- |"]
-    for row in series:
-        numbers = " | ".join(f"{row[name]:.3g}" for name in ("median", "min", "max"))
-        lines.append(f"| {row['label']} | {numbers} | {row['unit']} | {_aim(row)} |")
-    return lines
-
-
-def _aim(series: Mapping[str, Any]) -> str:
-    return f"{series['aim']}: {series['verdict']}" if series["aim"] else ""
+    return [*parts, *(f"- {note}" for note in result["notes"]), ""]
 
 
 def _loads(result: Result) -> dict[str, dict[int, Mapping[str, Any]]]:

@@ -78,13 +78,21 @@ class _Client:
     received: _Received
 
 
-def load(address: str, key: str, bodies: Sequence[bytes], clients: int, tokens: int) -> Load:
+def load(
+    address: str,
+    key: str,
+    bodies: Sequence[bytes],
+    clients: int,
+    tokens: int,
+    seconds: float = LOAD_S,
+) -> Load:
     """Runs clients that start together and each send one request after the other.
 
     Args:
         address: URL of the path to post to.
         bodies: distributed among the clients.
         tokens: number of tokens of every answer.
+        seconds: time after which no further request starts.
     """
     used = time.process_time()
     all_clients = [
@@ -107,14 +115,14 @@ def load(address: str, key: str, bodies: Sequence[bytes], clients: int, tokens: 
                 selector.unregister(connection)
                 connection.close()
                 finished.append(client.received)
-                if client.bodies and now - started < LOAD_S:
+                if client.bodies and now - started < seconds:
                     _ask(selector, client, address, key)
             if time.perf_counter() - started > TIMEOUT_S:
                 raise RuntimeError("the answers did not come in time")
     used = time.process_time() - used
     answers = [_answer(received, tokens) for received in finished]
-    seconds = max(answer.came[-1] for answer in answers) - started
-    return Load(seconds, answers, used)
+    took = max(answer.came[-1] for answer in answers) - started
+    return Load(took, answers, used)
 
 
 def _ask(selector: selectors.BaseSelector, client: _Client, address: str, key: str) -> None:

@@ -23,7 +23,7 @@ from bench.peers.servers import FASTAPI, LITSERVE
 from bench.samples import photos, texts, tones
 
 Body = dict[str, Any]
-Peer = Literal["fastapi", "litserve", "infinity"]
+Peer = Literal["fastapi", "litserve", "infinity", "sie"]
 
 OURS = "ours"
 LIMIT = "in-process, the better batch"
@@ -135,7 +135,7 @@ WORKLOADS = {
         _embedding_bodies,
         cycle=192,
         loads={1: 6, 4: 6, 16: 6, 64: 8},
-        peers=("infinity",),
+        peers=("infinity", "sie"),
         aims={f"{BEST}, 16 clients": 3.0},
     ),
     "rerank": Workload(
@@ -147,7 +147,7 @@ WORKLOADS = {
         _rerank_bodies,
         cycle=24,
         loads={1: 10, 4: 10, 16: 20},
-        peers=("infinity",),
+        peers=("infinity", "sie"),
     ),
     "image": Workload(
         "ViT-base image classification",

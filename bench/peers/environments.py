@@ -7,6 +7,7 @@ exist. An environment is complete if its marker exists, which is written last.
 
 import hashlib
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,8 @@ class Environment:
     has_torch: bool = True
     without: tuple[str, ...] = ()
     """Packages that are uninstalled afterwards."""
+    interpreter: str = sys.executable
+    """Python of the environment: a path, or the name of a program."""
 
     @property
     def folder(self) -> Path:
@@ -104,6 +107,22 @@ ENVIRONMENTS = {
             "diffusers in a loop",
             ("diffusers==0.42.1", _TRANSFORMERS, "accelerate==1.15.0", _PILLOW),
             gib=1.0,
+        ),
+        Environment(
+            "py-spy",
+            "the profiler of `bench path`",
+            ("py-spy==0.4.3",),
+            gib=0.1,
+            has_torch=False,
+        ),
+        Environment(
+            "sie",
+            "Superlinked SIE",
+            ("sie-server==0.10.1",),
+            gib=8.5,
+            # It needs torch 2.9. Package indexes have only the GPU build for this Python.
+            has_torch=False,
+            interpreter="python3.12",
         ),
     )
 }

@@ -66,7 +66,10 @@ def _make(one: Environment, *, freeze: bool) -> None:
 
 
 def _installed(one: Environment) -> None:
-    _call(sys.executable, "-m", "venv", str(one.folder))
+    interpreter = shutil.which(one.interpreter)
+    if interpreter is None:
+        sys.exit(f"{one.what} needs {one.interpreter}, which is not installed.")
+    _call(interpreter, "-m", "venv", str(one.folder))
     # A server in the environment compiles its imports once. Compiling everything else would be
     # useless.
     install = (str(one.python), "-m", "pip", "install", "--quiet", "--no-compile")

