@@ -4,13 +4,14 @@ import logging
 import os
 import select
 import socket
+import threading
 from collections import deque
 from itertools import islice
 
 import msgspec
 
 from stoker.wire.framing import FrameReader, framed
-from stoker.wire.protocol import FromReplica, ToReplica, unpack
+from stoker.wire.protocol import FromReplica, RequestFailure, ToReplica, unpack
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +26,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Link:
-    """Connection to the gateway. Only its owner's thread uses the socket; others queue and wake
-    it.
+    """Connection to the gateway. Any thread sends on the socket itself. One thread, the owner,
+    receives, and sends what the socket did not accept at once.
     """
 
     def __init__(self, path: str, secret: bytes) -> None:
@@ -44,7 +45,8 @@ class Link:
         self._reader = FrameReader()
         self._unsent: deque[memoryview] = deque()
         """Encoded pieces to send. The gateway bounds the number of outstanding requests."""
-        self._outbox: deque[tuple[FromReplica, bytes | None]] = deque()
+        self._sending = threading.Lock()
+        """Held while pieces are added or sent, so that messages stay whole and in order."""
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.poll()
         self._events = select.POLLIN
@@ -54,43 +56,53 @@ class Link:
         self._push()
 
     def send(self, message: FromReplica, content: bytes | None = None) -> None:
-        """Queues a message. Callable from any thread."""
-        self._outbox.append((message, content))
-        self.wake()
+        """Sends a message. Callable from any thread."""
+        frames = [_encode(message)] if content is None else [_encode(message), content]
+        with self._sending:
+            is_blocked = bool(self._unsent)
+            self._unsent.extend(map(memoryview, framed(frames)))
+            if not is_blocked:
+                self._push()
+                is_blocked = bool(self._unsent)
+        # The owner sends the rest. After a failure, it checks whether the model still works.
+        if is_blocked or isinstance(message, RequestFailure):
+            self.wake()
 
     def wake(self) -> None:
         """Makes `receive` return. Callable from any thread."""
         os.eventfd_write(self._wake, 1)
 
-    def send_now(self, message: FromReplica, content: bytes | None = None) -> None:
-        """Sends a message from the owner's thread."""
-        self._add(message, content)
-        self._push()
-
-    def flush(self) -> None:
-        """Sends queued messages from the owner's thread."""
-        while self._outbox:
-            self._add(*self._outbox.popleft())
-        self._push()
-
     def receive(self, timeout_s: float) -> list[ToReplica]:
-        """Sends queued messages and returns received ones. Waits at most `timeout_s` seconds."""
+        """Returns received messages, and sends the rest of earlier ones. Waits at most `timeout_s`
+        seconds.
+        """
+        self._watch()
         events = dict(self._poller.poll(int(timeout_s * 1000)))
         if self._wake in events:
             os.eventfd_read(self._wake)
-        self.flush()
+        if self._unsent:
+            with self._sending:
+                self._push()
         if events.get(self._socket.fileno(), 0) & ~select.POLLOUT:
             return self._read()
         return []
 
+    def _watch(self) -> None:
+        """Selects the events to wait for: POLLOUT only if messages are unsent."""
+        events = select.POLLIN | (select.POLLOUT if self._unsent else 0)
+        if events != self._events and self._is_heard:
+            self._poller.modify(self._socket, events)
+            self._events = events
+
     def close(self) -> None:
-        self._socket.settimeout(LINGER_S)
-        try:
-            for piece in self._unsent:
-                self._socket.sendall(piece)
-        except OSError as error:
-            log.info("last answers could not be sent: %s", error)
-        self._socket.close()
+        with self._sending:
+            self._socket.settimeout(LINGER_S)
+            try:
+                for piece in self._unsent:
+                    self._socket.sendall(piece)
+            except OSError as error:
+                log.info("last answers could not be sent: %s", error)
+            self._socket.close()
 
     def _read(self) -> list[ToReplica]:
         messages: list[ToReplica] = []
@@ -110,24 +122,16 @@ class Link:
             if len(piece) < _READ_BYTES:
                 return messages
 
-    def _add(self, message: FromReplica, content: bytes | None) -> None:
-        frames = [_encode(message)] if content is None else [_encode(message), content]
-        self._unsent.extend(map(memoryview, framed(frames)))
-
     def _push(self) -> None:
-        """Sends as much as the socket accepts. `receive` continues once the socket accepts more."""
-        events = select.POLLIN
+        """Sends as much as the socket accepts."""
         try:
             while self._unsent:
                 self._sent(self._socket.sendmsg(islice(self._unsent, _MOST_PIECES)))
         except BlockingIOError:
-            events |= select.POLLOUT
-        except ConnectionError:
-            # The gateway ended, and this process ends soon, too.
+            return
+        except OSError:
+            # The gateway ended or the link is closed: this process ends soon, too.
             self._unsent.clear()
-        if events != self._events and self._is_heard:
-            self._poller.modify(self._socket, events)
-            self._events = events
 
     def _sent(self, count: int) -> None:
         """Drops the first `count` bytes, which are sent."""

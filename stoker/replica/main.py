@@ -102,7 +102,7 @@ def _run(
     try:
         problem = graphics.problem(spec)
         if problem and spec.device != AUTO:
-            link.send_now(graphics.refusal(problem))
+            link.send(graphics.refusal(problem))
             return 0
         if problem:
             log.warning("the model runs on the CPU: %s", problem)
@@ -160,14 +160,14 @@ def _serve(
         worker = _load(spec, link, passes, preparation)
     except Exception as error:
         log.exception("model could not be loaded")
-        link.send_now(load_failure(error, spec.model_dir))
+        link.send(load_failure(error, spec.model_dir))
         return 0
     # Loading leaves memory behind, for example of weights in their stored type.
     graphics.release_cache()
     worker.start()
     seconds = time.perf_counter() - started
     notices = _notices(spec, worker)
-    link.send_now(
+    link.send(
         Loaded(
             seconds,
             worker.convertible,
@@ -190,20 +190,18 @@ def _serve(
                 stopping = Stopping(worker, link.wake)
                 stopping.start()
         if stopping and stopping.is_done:
-            link.flush()
-            link.send_now(_heartbeat(spec, worker, scales.weight, 0.0))
+            link.send(_heartbeat(spec, worker, scales.weight, 0.0))
             return 0
         if worker.is_lost or not (worker.alive or worker.accepted):
             # The gateway starts another replica, which computes the calls that were not begun.
-            link.flush()
             return 1
         if time.monotonic() >= next_beat:
             next_beat = time.monotonic() + HEARTBEAT_S
             scales.look(worker)
             stuck_s = stalls.look(worker.counters.pulses)
-            link.send_now(_heartbeat(spec, worker, scales.weight, stuck_s))
+            link.send(_heartbeat(spec, worker, scales.weight, stuck_s))
             if news := worker.measured():
-                link.send_now(Calibrated(*news))
+                link.send(Calibrated(*news))
 
 
 def _pass_on(message: ToReplica, worker: Serving) -> None:
@@ -257,7 +255,7 @@ def _load(
     spec: ReplicaSpec, link: Link, passes: Passes, preparation: "PreparationParent | None"
 ) -> Serving:
     def progress(fraction: float, stage: str) -> None:
-        link.send_now(Loading(fraction, stage))
+        link.send(Loading(fraction, stage))
 
     flight = FlightRecord(Path(spec.flight_path))
     return serving(spec, link.send, flight, passes, progress, preparation=preparation)

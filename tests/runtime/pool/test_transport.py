@@ -85,7 +85,7 @@ async def test_a_call_to_a_process_that_has_just_ended(channel: Channel, path: s
     """
     replica = ReplicaHandle(replica_id="rep_1", flight=Flight(), generation=0, channel=channel)
     ended = Link(path, SECRET)
-    ended.send_now(Loading(0.5, "reading weights"))
+    ended.send(Loading(0.5, "reading weights"))
     await until(lambda: replica.progress == 0.5)
     ended.close()
     await asyncio.sleep(0.2)
@@ -177,7 +177,7 @@ class TestLink:
     ) -> None:
         link = Link(path, SECRET)
         content = bytes(range(256)) * 40_000
-        link.send_now(RequestResult(1), content)
+        link.send(RequestResult(1), content)
         for number in range(2, 200):
             link.send(RequestResult(number))
         got = list[int]()
@@ -203,7 +203,7 @@ class TestLink:
         content = bytes(10_000_000)
 
         def end() -> None:
-            link.send_now(RequestResult(1), content)
+            link.send(RequestResult(1), content)
             link.close()
 
         await asyncio.to_thread(end)
@@ -219,5 +219,5 @@ class TestLink:
         began = asyncio.get_running_loop().time()
         assert await asyncio.to_thread(link.receive, 0.3) == []
         assert asyncio.get_running_loop().time() - began >= 0.3
-        link.send_now(RequestResult(1), bytes(10_000_000))
+        link.send(RequestResult(1), bytes(10_000_000))
         link.close()
