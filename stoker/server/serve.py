@@ -27,6 +27,7 @@ from stoker.server.edge.connections import Connections
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
 from stoker.server.edge.protocol import HttpConnection
+from stoker.server.edge.uvicorn_server import EventServer
 from stoker.server.lifecycle import end_streams
 from stoker.server.telemetry.endpoints import Told, standalone
 from stoker.server.telemetry.loop_watch import LoopWatch
@@ -60,7 +61,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-class _MetricsServer(uvicorn.Server):
+class _MetricsServer(EventServer):
     """Server of the metrics. It ends with the main server, which handles the signals."""
 
     @contextlib.contextmanager
@@ -96,7 +97,7 @@ async def serving_metrics(
         await serving
 
 
-class HttpServer(uvicorn.Server):
+class HttpServer(EventServer):
     """Server that ends with exit code 0 on SIGTERM. Uvicorn would raise the signal again."""
 
     def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:

@@ -1,6 +1,7 @@
 """Periodic checks of the runtime: pools, processes, memory, measurements and log files."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -24,6 +25,8 @@ from stoker.runtime.pool.registry import PoolRegistry
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
+REST_S = 5.0
+"""Seconds between two checks while no deployment has a replica or needs one."""
 FINDINGS_S = 10.0
 """Seconds between two attempts to write measurements after a failed write."""
 
@@ -71,9 +74,18 @@ class Supervision:
             while True:
                 self._check_all()
                 await asyncio.sleep(TICK_S)
+                if self._is_at_rest():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(REST_S):
+                            await self._pools.has_due.wait()
         finally:
             if self._cutting:
                 self._cutting.cancel()
+
+    def _is_at_rest(self) -> bool:
+        """Returns True if only a deployment that becomes due can cause work."""
+        is_busy = self._memory.is_short or self._conversions.is_busy or self._prepared.is_enabled
+        return not (self._pools.due or self._residents or is_busy)
 
     def _check_all(self) -> None:
         for step in (
@@ -94,6 +106,8 @@ class Supervision:
         while True:
             _attempt(self._watchdog.look)
             await asyncio.sleep(LOOK_S)
+            if not self._residents:
+                await self._pools.has_due.wait()
 
     def _look_at_residents(self) -> None:
         for resident in self._conversions.in_turn(self._residents.values()):

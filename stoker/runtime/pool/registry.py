@@ -1,5 +1,6 @@
 """Registry of all deployments' pools, and of the pools that are due for upkeep."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 
@@ -14,6 +15,8 @@ class PoolRegistry:
         self._pools: dict[str, DeploymentPool] = {}
         self.due: dict[str, DeploymentPool] = {}
         """Pools that may need upkeep. Of thousands of known pools, few have work."""
+        self.has_due = asyncio.Event()
+        """Set while `due` has pools."""
 
     def __iter__(self) -> Iterator[DeploymentPool]:
         return iter(self._pools.values())
@@ -37,6 +40,7 @@ class PoolRegistry:
     def mark_due(self, deployment_id: str) -> None:
         """Includes a pool in the next `tick`. Raises `NotFoundError`."""
         self.due[deployment_id] = self.find(deployment_id)
+        self.has_due.set()
 
     def tick(self) -> None:
         """Runs one round of upkeep for the pools that are due. They stay due while they need
@@ -50,3 +54,5 @@ class PoolRegistry:
                 pool.tick()
             except Exception:
                 log.exception("maintenance of a deployment failed; retrying")
+        if not self.due:
+            self.has_due.clear()

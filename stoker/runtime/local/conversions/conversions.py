@@ -221,6 +221,11 @@ class Conversions:
 
     # --- processes ---
 
+    @property
+    def is_busy(self) -> bool:
+        """True while a conversion or a trial runs."""
+        return self._jobs.is_busy
+
     def kill_hung(self) -> None:
         self._jobs.kill_hung()
 

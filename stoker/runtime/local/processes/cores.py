@@ -7,12 +7,12 @@ stays idle for that, and calls of other accounts do not wait for it.
 """
 
 import math
-import os
 import time
 from collections.abc import Callable
 
 from stoker.runtime.local.memory.replica_table import ReplicaTable
 from stoker.runtime.local.processes.machine import computed
+from stoker.runtime.local.processes.processor_time import TICKS
 from stoker.sandbox.priority import set_nice
 
 NICE = 15
@@ -25,7 +25,6 @@ again.
 """
 LEAST_CORES = 3
 """Minimum number of cores for preparation processes by default."""
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Cores:
@@ -93,7 +92,7 @@ class Cores:
             ticks = sum(map(self._ticks, (pid, *resident.descendants)))
             before, nice = self._known.get(replica_id, (ticks, 0))
             self._known[replica_id] = (ticks, nice)
-            seconds_by_account[account] += max(0, ticks - before) / _TICKS
+            seconds_by_account[account] += max(0, ticks - before) / TICKS
         return seconds_by_account
 
     def _judge(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from stoker.runtime.local.processes.processor_time import TICKS, processor_s
 from stoker.runtime.machine_memory import control_groups
 
 _WEIGHTS = frozenset({".safetensors", ".gguf"})
@@ -20,6 +21,7 @@ _JUST_NOW_S = 5.0
 """Seconds within which a process killed by the kernel has ended, however much memory it held."""
 
 _OWN_SHARES = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+([0-9]+) kB$", re.MULTILINE)
+_KILLS = re.compile(rb"^oom_kill ([0-9]+)$", re.MULTILINE)
 _OWN_PAGES = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+([0-9]+) kB$", re.MULTILINE)
 
 
@@ -93,6 +95,9 @@ def folder_bytes(folder: Path, most_files: int) -> tuple[int, int]:
 
 def computed(pid: int) -> int:
     """Returns the computing time of a process in the kernel's ticks. 0 if it has ended."""
+    seconds = processor_s(pid)
+    if seconds is not None:
+        return int(seconds * TICKS)
     try:
         content = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -102,22 +107,31 @@ def computed(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def kernel_kills() -> int:
-    """Returns the number of processes that the kernel has killed for lack of memory, here and
-    elsewhere.
+class KillCounters:
+    """Counts the processes that the kernel has killed for lack of memory, here and elsewhere.
 
     Sums the counts of this process' control group and of the whole machine. Growth shows that a
     kill happened, but not of which process.
     """
-    counted = [Path("/proc/vmstat"), *(folder / "memory.events" for folder in control_groups())]
-    total = 0
-    for path in counted:
-        try:
-            lines = path.read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
-    return total
+
+    def __init__(self) -> None:
+        counted = [Path("/proc/vmstat"), *(folder / "memory.events" for folder in control_groups())]
+        self._paths = [path for path in counted if path.exists()]
+
+    def __call__(self) -> int:
+        total = 0
+        for path in self._paths:
+            try:
+                content = path.read_bytes()
+            except OSError:
+                continue
+            total += sum(int(count) for count in _KILLS.findall(content))
+        return total
+
+
+def kernel_kills() -> int:
+    """Returns the current count of `KillCounters`."""
+    return KillCounters()()
 
 
 class KernelKills:
@@ -129,11 +143,11 @@ class KernelKills:
 
     def __init__(
         self,
-        count: Callable[[], int] = kernel_kills,
+        count: Callable[[], int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._count, self._clock = count, clock
-        self._total = count()
+        self._count, self._clock = count or KillCounters(), clock
+        self._total = self._count()
         self._grew_at = -math.inf
 
     def look(self) -> None:

@@ -23,6 +23,7 @@ from stoker.runtime.local.processes.machine import (
     own_bytes,
     private_bytes,
 )
+from stoker.runtime.local.processes.processor_time import KeptDescendants, KeptReadings
 from stoker.runtime.observed import Reason
 from stoker.runtime.specification import DeploymentSpec
 from stoker.sandbox.written import most_written
@@ -59,10 +60,10 @@ class MemoryWatchdog:
         host: EngineHost,
         residents: ReplicaTable,
         memory: MemoryAllocator,
-        measure: Callable[[int], int | None] = own_bytes,
+        measure: Callable[[int], int | None] | None = None,
         *,
-        below: Callable[[Collection[int]], Mapping[int, Sequence[int]]] = descendants,
-        measure_below: Callable[[int], int] = private_bytes,
+        below: Callable[[Collection[int]], Mapping[int, Sequence[int]]] | None = None,
+        measure_below: Callable[[int], int] | None = None,
     ) -> None:
         """
         Args:
@@ -74,9 +75,9 @@ class MemoryWatchdog:
         self._host = host
         self._residents = residents
         self._memory = memory
-        self._measure = measure
-        self._list_below = below
-        self._measure_below = measure_below
+        self._measure = measure or KeptReadings(own_bytes)
+        self._list_below = below or KeptDescendants(descendants)
+        self._measure_below = measure_below or KeptReadings(private_bytes)
         self._looks = 0
         self._has_device = _DEVICE.exists()
 

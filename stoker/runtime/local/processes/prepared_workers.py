@@ -116,6 +116,11 @@ class PreparedWorkers:
             if worker.is_ready and worker.device.uuid == uuid
         }
 
+    @property
+    def is_enabled(self) -> bool:
+        """True if this machine has GPUs for which workers are prepared."""
+        return self._most > 0
+
     # --- upkeep ---
 
     def tick(self) -> None:
