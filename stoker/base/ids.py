@@ -5,6 +5,8 @@ import time
 from enum import StrEnum
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+"""All pairs of digits, by their value."""
 
 
 class Prefix(StrEnum):
@@ -53,5 +55,5 @@ def new_id(prefix: Prefix) -> str:
     (ULID).
     """
     number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
-    digits = [_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5)]
+    digits = [_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)]
     return f"{prefix}_{''.join(digits)}"

@@ -13,6 +13,7 @@ from typing import Any, Literal
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 _STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_encode = json.JSONEncoder(default=str).encode
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
@@ -39,7 +40,7 @@ class JsonFormatter(logging.Formatter):
         entry |= _fields(record)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+        return _encode(entry)
 
 
 class TextFormatter(logging.Formatter):

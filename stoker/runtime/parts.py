@@ -29,6 +29,19 @@ class AnswerParts:
         self._parts.clear()
         return content
 
+    async def whole(self, timeout_s: float | None = None) -> bytes:
+        """Returns all parts, after the last one has arrived.
+
+        Raises `TimeoutError` if that takes longer than `timeout_s` seconds, and the error passed to
+        `fail`.
+        """
+        loop = asyncio.get_running_loop()
+        until = None if timeout_s is None else loop.time() + timeout_s
+        content = b""
+        while not self.ended or self._parts or self._error:
+            content += await self.next(None if until is None else until - loop.time())
+        return content
+
     async def _wait(self, timeout_s: float | None) -> None:
         # Every token waits here. A plain timer costs a fraction of `asyncio.timeout`.
         loop = asyncio.get_running_loop()

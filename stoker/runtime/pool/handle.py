@@ -249,16 +249,16 @@ class ReplicaHandle(Lifecycle):
         call: Call | Generation,
         stats: CallStats,
         on_progress: OnProgress | None = None,
+        timeout_s: float | None = None,
     ) -> bytes:
         """Sends the call and awaits its answer. Cancelling makes the replica drop the work.
 
         The amounts and durations of the work are added to `stats`.
+
+        Raises `TimeoutError` if the answer takes longer than `timeout_s` seconds.
         """
         with self._outstanding(call, stats, on_progress) as answer:
-            content = b""
-            while part := await answer.next():
-                content += part
-            return content
+            return await answer.whole(timeout_s)
 
     async def stream(
         self,
