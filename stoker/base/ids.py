@@ -1,6 +1,6 @@
 """Object ids: a type prefix and a time-ordered random part."""
 
-import secrets
+import os
 import time
 from enum import StrEnum
 
@@ -54,6 +54,6 @@ def new_id(prefix: Prefix) -> str:
     """Returns a new id such as ``art_01k9…``: 48 bits of unix milliseconds, then 80 random bits
     (ULID).
     """
-    number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    number = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
     digits = [_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)]
     return f"{prefix}_{''.join(digits)}"

@@ -49,6 +49,8 @@ _SLOW = frozenset(
 """Request headers that need a middleware of the app."""
 _FORWARDED = frozenset({"x-forwarded-for", "x-forwarded-proto"})
 _MAX_LENGTH_DIGITS = 6
+_PORT_DIGITS = 5
+"""Ports with fewer digits are valid."""
 
 
 class ShortCalls:
@@ -104,7 +106,7 @@ class ShortCalls:
             and length.isdecimal()
             and int(length) <= FREE_BYTES
             and values.get("content-type", "").partition(";")[0].strip().lower() == JSON
-            and (self._hosts is None or values["host"].lower() in self._hosts)
+            and (self._hosts is None or _host_name(values["host"]) in self._hosts)
         )
         return _PlainHeaders(raw, values) if is_short else None
 
@@ -131,6 +133,13 @@ class ShortCalls:
             seconds = time.perf_counter() - started
             record_request(self._metrics, scope, scope["path"], reply.status, seconds)
             request_id.reset(token)
+
+
+def _host_name(header: str) -> str:
+    """Returns the name in a Host header. Empty for an unusual header, which the app checks."""
+    name, colon, port = header.partition(":")
+    is_usual = not colon or (port.isdecimal() and len(port) < _PORT_DIGITS)
+    return name.lower() if is_usual else ""
 
 
 async def _nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
