@@ -267,11 +267,13 @@ async def _stream(answer: StreamedAnswer, session: CallSession, reply: _Reply) -
     exchange = reply.exchange
     try:
         async for part in answer.parts:
-            await exchange.send_part(part)
+            if exchange.is_slow:
+                await exchange.drain()
+            exchange.send_part(part)
     except StokerError as error:
         if answer.media_type != EVENTS:
             raise
-        await exchange.send_part(sse.event(error.body()))
+        exchange.send_part(sse.event(error.body()))
     await exchange.end()
 
 

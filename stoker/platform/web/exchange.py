@@ -28,7 +28,18 @@ class Exchange(Protocol):
         """Sends the head of a streamed answer and its first part."""
         ...
 
-    async def send_part(self, content: bytes) -> None: ...
+    def send_part(self, content: bytes) -> None:
+        """Sends a part of a streamed answer. Call `drain` before if the client reads slowly."""
+        ...
+
+    @property
+    def is_slow(self) -> bool:
+        """True if the client has not read enough of the earlier parts."""
+        ...
+
+    async def drain(self) -> None:
+        """Waits until the client has read enough, or has disconnected."""
+        ...
 
     async def end(self) -> None:
         """Ends a streamed answer."""

@@ -1,7 +1,6 @@
 """Routes a call: its place in the queue, a ready replica, and the answer."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from stoker.base.errors import CapacityError, ConflictError, InferenceTimeoutError
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
@@ -84,10 +83,8 @@ class Router:
                 record.mark_given(state.clock())
                 begun = False
                 try:
-                    async with aclosing(
-                        replica.stream(call, record.stats, timeout_s, keep_alive)
-                    ) as parts:
-                        async for part in parts:
+                    with replica.sending(call, record.stats) as answer:
+                        while part := await answer.next_streamed(timeout_s, keep_alive):
                             begun = True
                             yield part
                     return

@@ -76,9 +76,16 @@ class HttpExchange(RequestResponseCycle):
             self.chunked_encoding = True
             self._connection.write(self._head(status, headers) + _chunk(first))
 
-    async def send_part(self, content: bytes) -> None:
-        if content and await self._may_write():
+    def send_part(self, content: bytes) -> None:
+        if content and not self.disconnected:
             self._connection.write(_chunk(content))
+
+    @property
+    def is_slow(self) -> bool:
+        return self.flow.write_paused and not self.disconnected
+
+    async def drain(self) -> None:
+        await self.flow.drain()
 
     async def end(self) -> None:
         if await self._may_write():
@@ -100,8 +107,8 @@ class HttpExchange(RequestResponseCycle):
 
     async def _may_write(self) -> bool:
         """Waits for a slow reader. Returns False if the client has disconnected."""
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
+        if self.is_slow:
+            await self.drain()
         return not self.disconnected
 
     def _head(self, status: int, headers: RawHeaders) -> bytes:
