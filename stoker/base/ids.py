@@ -1,10 +1,12 @@
 """Object ids: a type prefix and a time-ordered random part."""
 
-import secrets
+import os
 import time
 from enum import StrEnum
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+"""All pairs of digits, by their value."""
 
 
 class Prefix(StrEnum):
@@ -52,6 +54,6 @@ def new_id(prefix: Prefix) -> str:
     """Returns a new id such as ``art_01k9…``: 48 bits of unix milliseconds, then 80 random bits
     (ULID).
     """
-    number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
-    digits = [_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5)]
+    number = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+    digits = [_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)]
     return f"{prefix}_{''.join(digits)}"

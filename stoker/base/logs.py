@@ -13,6 +13,8 @@ from typing import Any, Literal
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 _STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_encode = json.JSONEncoder(default=str).encode
+_quoted = json.encoder.encode_basestring_ascii
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
@@ -25,11 +27,20 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
+def _as_json(value: object) -> str:
+    """Returns a value in JSON. Encodes the most frequent types without an encoder."""
+    if type(value) is str:
+        return _quoted(value)
+    return repr(value) if type(value) is int else _encode(value)
+
+
 class JsonFormatter(logging.Formatter):
+    _second = ""
+    _second_at = -1
+
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03d}Z",
+            "time": f"{self._time(int(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
@@ -39,7 +50,15 @@ class JsonFormatter(logging.Formatter):
         entry |= _fields(record)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+        fields = [f"{_quoted(name)}: {_as_json(value)}" for name, value in entry.items()]
+        return "{" + ", ".join(fields) + "}"
+
+    def _time(self, second: int) -> str:
+        """Returns a time in seconds as text. Entries of the same second share it."""
+        if second != self._second_at:
+            self._second_at = second
+            self._second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return self._second
 
 
 class TextFormatter(logging.Formatter):

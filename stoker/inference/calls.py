@@ -211,9 +211,7 @@ def _adapted(entry: DirectoryEntry, call: Call | Generation) -> Call | Generatio
     """
     if entry.adapter is None:
         return call
-    if isinstance(call, Generation):
-        return msgspec.structs.replace(call, adapter=entry.adapter)
-    return replace(call, adapter=entry.adapter)
+    return msgspec.structs.replace(call, adapter=entry.adapter)
 
 
 async def _offered(

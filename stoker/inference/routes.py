@@ -49,16 +49,8 @@ async def respond(operation: Operation[Any], request: Request) -> Response:
 
     Raises the errors of the request, and `ClientGoneError` if the client disconnects.
     """
-    caller = await on_behalf(request)
-    calls = part_of(request, Calls)
-    settings, headers = calls.settings, request.headers
-    session = CallSession(
-        calls,
-        caller,
-        wait_s=wait_seconds(settings, ",".join(headers.getlist("prefer"))),
-        headers=headers,
-        base_url=partial(base_url, request, settings.public_url),
-    )
+    session = await session_of(request)
+    settings = session.settings
     body = await bodies.read(
         request,
         operation,
@@ -69,6 +61,23 @@ async def respond(operation: Operation[Any], request: Request) -> Response:
     if session.version_id:
         response.headers[VERSION] = session.version_id
     return response
+
+
+async def session_of(request: Request) -> CallSession:
+    """Returns a session for the caller of a request.
+
+    Raises the errors of `on_behalf` and `CallSession`.
+    """
+    caller = await on_behalf(request)
+    calls = part_of(request, Calls)
+    settings, headers = calls.settings, request.headers
+    return CallSession(
+        calls,
+        caller,
+        wait_s=wait_seconds(settings, ",".join(headers.getlist("prefer"))),
+        headers=headers,
+        base_url=partial(base_url, request, settings.public_url),
+    )
 
 
 async def _response(request: Request, work: Awaitable[Answer]) -> Response:

@@ -66,7 +66,7 @@ class CallSession:
     async def target(self, body: ModelBody, pipelines: Collection[str]) -> DirectoryEntry:
         """Returns the deployment that a request names: see `Calls.target`."""
         # Some requests name the user that they are made for.
-        self._user = getattr(body, "user", None)
+        self._user = vars(body).get("user")
         return await self.calls.target(self._caller, body.model, pipelines)
 
     async def collect(self, body: MediaRequest) -> None:

@@ -15,6 +15,9 @@ from stoker.wire import sse
 
 T = TypeVar("T")
 
+STREAM_HEADERS = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+"""Headers of a streamed answer. They tell proxies not to buffer it."""
+
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     """Awaits the work and cancels it if the client disconnects. Raises `ClientGoneError` in that
@@ -69,10 +72,8 @@ class Streamed(Response):
         self._request = request
         self._first = first
         self._parts = parts
-        # Tells proxies not to buffer the answer.
-        self.headers["cache-control"] = "no-cache"
-        self.headers["x-accel-buffering"] = "no"
         del self.headers["content-length"]
+        self.raw_headers: list[tuple[bytes, bytes]] = [*self.raw_headers, *STREAM_HEADERS]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._parts):

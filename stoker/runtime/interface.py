@@ -3,9 +3,10 @@ does not know whether replicas are processes or Ray actors.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.metering import Meter
@@ -61,8 +62,7 @@ class ModelLocator(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Request to a deployment. Its items are batched with those of other requests.
 
     `task` must be served by the deployment's pipeline.
@@ -73,7 +73,7 @@ class Call:
     parameters: Mapping[str, Any]
     single: bool
     """True if the answer is the result of the one item. False if it is a list of results."""
-    finishing: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    finishing: Mapping[str, Any] = {}
     """Arguments that the task needs to make one answer of all results."""
     stream: bool = False
     """True with `Runtime.stream`: the answer of the one item is streamed in parts as it is made."""

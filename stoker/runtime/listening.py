@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.specification import DeploymentSpec
@@ -10,13 +11,13 @@ from stoker.wire.notices import Notice
 
 log = logging.getLogger(__name__)
 
+_FAILED = "runtime listener failed"
 OK, CANCELLED = "ok", "cancelled"
 CANCELLED_STATUS = 499
 """nginx's status of a client that closed the connection first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Served:
+class Served(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of one call."""
 
     account_id: str
@@ -36,7 +37,7 @@ class Served:
     """Version that answered. Empty if the deployment has no own version, such as an adapter."""
     is_copy: bool = False
     """True if a mirror answered and no caller waited for it."""
-    times: Mapping[str, int] = field(default_factory=dict[str, int])
+    times: Mapping[str, int] = {}
     """Durations of the replica's phases in microseconds: `RequestResult.times`."""
 
 
@@ -96,7 +97,12 @@ class Listeners(RuntimeListener):
         self._notify(lambda listener: listener.given())
 
     def served(self, call: Served) -> None:
-        self._notify(lambda listener: listener.served(call))
+        # Runs for every call, so it creates no function.
+        for listener in self._listeners:
+            try:
+                listener.served(call)
+            except Exception:
+                log.exception(_FAILED)
 
     def measured(self, spec: DeploymentSpec) -> None:
         self._notify(lambda listener: listener.measured(spec))
@@ -106,4 +112,4 @@ class Listeners(RuntimeListener):
             try:
                 tell(listener)
             except Exception:
-                log.exception("runtime listener failed")
+                log.exception(_FAILED)

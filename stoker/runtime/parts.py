@@ -1,6 +1,7 @@
 """Streams an answer in parts to its waiting caller."""
 
 import asyncio
+import math
 
 
 class AnswerParts:
@@ -12,6 +13,10 @@ class AnswerParts:
         self._parts: list[bytes] = []
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._due = math.inf
+        """Time at which the current wait ends."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = math.inf
 
     async def next(self, timeout_s: float | None = None) -> bytes:
         """Returns all parts that arrived since the last call, and waits for at least one. Empty at
@@ -29,17 +34,50 @@ class AnswerParts:
         self._parts.clear()
         return content
 
+    async def whole(self, timeout_s: float | None = None) -> bytes:
+        """Returns all parts, after the last one has arrived.
+
+        Raises `TimeoutError` if that takes longer than `timeout_s` seconds, and the error passed to
+        `fail`.
+        """
+        loop = asyncio.get_running_loop()
+        until = None if timeout_s is None else loop.time() + timeout_s
+        content = b""
+        while not self.ended or self._parts or self._error:
+            content += await self.next(None if until is None else until - loop.time())
+        return content
+
     async def _wait(self, timeout_s: float | None) -> None:
-        # Every token waits here. A plain timer costs a fraction of `asyncio.timeout`.
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
-        timer = loop.call_later(timeout_s, _late, waiter) if timeout_s is not None else None
+        self._due = math.inf if timeout_s is None else loop.time() + timeout_s
+        # Every token waits here, so all waits share a timer.
+        if self._due < self._rings_at:
+            self._set_timer(loop)
         try:
             await waiter
         finally:
             self._waiter = None
-            if timer:
-                timer.cancel()
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.close()
+        self._rings_at = self._due
+        self._timer = loop.call_at(self._due, self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, self._rings_at = None, math.inf
+        if self._waiter is None or self._waiter.done():
+            return
+        if loop.time() < self._due:
+            self._set_timer(loop)
+        else:
+            self._waiter.set_exception(TimeoutError())
+
+    def close(self) -> None:
+        """Ends the timer of an answer that is read no further."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer, self._rings_at = None, math.inf
 
     def add(self, content: bytes) -> None:
         self._parts.append(content)
@@ -47,6 +85,7 @@ class AnswerParts:
 
     def end(self) -> None:
         self.ended = True
+        self.close()
         self._wake()
 
     def fail(self, error: Exception) -> None:
@@ -58,8 +97,3 @@ class AnswerParts:
     def _wake(self) -> None:
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-def _late(waiter: "asyncio.Future[None]") -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())

@@ -1,16 +1,20 @@
 """Builds the ASGI app over the parts of a server."""
 
 import contextlib
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
+from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import stoker
 from stoker.base.config import MIB, Settings
 from stoker.inference.direct import DirectCalls
+from stoker.inference.short_calls import ShortCalls
 from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resources
 from stoker.platform.web.context import Platform
@@ -67,6 +71,18 @@ def create_app(settings: Settings | None = None, resources: Resources = RESOURCE
         app.include_router(router)
     openapi.install(app)
     return app
+
+
+def with_short_calls(app: FastAPI) -> ASGIApp:
+    """Returns the app for Stoker's own HTTP server, which answers short calls without ASGI."""
+    parts: ServerParts = app.state.parts
+    settings = parts.get(Platform).settings
+    forwarded = partial(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
+    wrap = cast("Callable[[ASGIApp], ASGIApp]", forwarded)
+    if parts.find(Traces):
+        # The middlewares create the spans.
+        return wrap(app)
+    return ShortCalls(app, wrap, parts.get(Metrics), settings)
 
 
 def know_routes(app: FastAPI) -> None:

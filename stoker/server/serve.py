@@ -22,7 +22,7 @@ from stoker.base import logs
 from stoker.base.config import Settings
 from stoker.platform.parts import ServerParts
 from stoker.platform.web.context import Platform
-from stoker.server.app import create_app, know_routes
+from stoker.server.app import create_app, know_routes, with_short_calls
 from stoker.server.edge.connections import Connections
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
@@ -169,13 +169,13 @@ async def _serve(settings: Settings, started: Started) -> None:
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     config = uvicorn.Config(
-        app,
+        with_short_calls(app),
         http=_protocol(connections),
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        forwarded_allow_ips=settings.trusted_proxies,
+        proxy_headers=False,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
     server = HttpServer(config, partial(end_streams, parts))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from msgspec import structs
 
 from stoker.base.errors import RateLimitError
 from stoker.base.fairness import CURRENT_CALLER, Party
@@ -243,7 +244,7 @@ async def test_a_call_and_what_it_came_to(bench: Bench) -> None:
         party = CURRENT_CALLER.set(Party("acct_1", "key_1"))
         media = Media("image", content=b"\x00pixels")
         progress: list[float] = []
-        call = replace(CALL, items=["a", media])
+        call = structs.replace(CALL, items=["a", media])
         answer = await node.call(SPEC, 5, call, on_progress=progress.append, **TIMES)
         CURRENT_CALLER.reset(party)
         assert answer == b"a\x00pixels"
@@ -263,10 +264,10 @@ async def test_a_call_and_what_it_came_to(bench: Bench) -> None:
 async def test_errors_arrive_as_they_are(bench: Bench) -> None:
     async with leased(bench) as (node, _):
         with pytest.raises(RateLimitError, match="Full") as caught:
-            await node.call(SPEC, 5, replace(CALL, task="full"), **TIMES)
+            await node.call(SPEC, 5, structs.replace(CALL, task="full"), **TIMES)
         assert (caught.value.code, caught.value.retry_after_s) == ("queue_full", 3.5)
         with pytest.raises(Exception, match="Internal server error") as other:
-            await node.call(SPEC, 5, replace(CALL, task="fault"), **TIMES)
+            await node.call(SPEC, 5, structs.replace(CALL, task="fault"), **TIMES)
         assert type(other.value).__name__ == "InternalError"
 
 
@@ -280,7 +281,7 @@ async def test_parts_come_in_order(bench: Bench) -> None:
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_who_goes_away_ends_the_work(bench: Bench, is_streamed: bool) -> None:
     async with leased(bench) as (node, heard):
-        slow = replace(CALL, task="slow")
+        slow = structs.replace(CALL, task="slow")
 
         async def asked() -> None:
             if is_streamed:
@@ -424,7 +425,7 @@ async def test_what_nobody_calls_is_given_back(bench: Bench) -> None:
 
 async def test_a_node_that_goes_fails_what_was_under_way(bench: Bench) -> None:
     async with leased(bench) as (node, heard):
-        task = asyncio.create_task(node.call(SPEC, 5, replace(CALL, task="slow"), **TIMES))
+        task = asyncio.create_task(node.call(SPEC, 5, structs.replace(CALL, task="slow"), **TIMES))
         await until(lambda: bench.runtime.calls)
         await bench.host.close()
         with pytest.raises(NodeLostError) as caught:
@@ -443,7 +444,9 @@ async def test_what_has_waited_there_may_be_asked_elsewhere(bench: Bench, is_giv
     Until then its outcome is not reported.
     """
     async with leased(bench) as (node, heard):
-        task = asyncio.create_task(node.call(SPEC, 5, replace(CALL, task="loading"), **TIMES))
+        task = asyncio.create_task(
+            node.call(SPEC, 5, structs.replace(CALL, task="loading"), **TIMES)
+        )
         [call] = await found(lambda: [*node._calls._calls.values()])
         await until(lambda: call.waits)
         if is_given:
@@ -464,7 +467,7 @@ async def test_what_has_waited_there_may_be_asked_elsewhere(bench: Bench, is_giv
 async def test_a_node_that_drains_says_so(bench: Bench) -> None:
     async with leased(bench) as (node, heard):
         assert node.takes_work
-        task = asyncio.create_task(node.call(SPEC, 5, replace(CALL, task="slow"), **TIMES))
+        task = asyncio.create_task(node.call(SPEC, 5, structs.replace(CALL, task="slow"), **TIMES))
         await until(lambda: bench.runtime.calls)
         draining = asyncio.create_task(bench.host.drain(30))
         await heard.until(lambda: not node.takes_work)

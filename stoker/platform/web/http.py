@@ -105,7 +105,7 @@ class RequestContext:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        identifier = _request_id(scope)
+        identifier = chosen_id(Headers(scope=scope).get("x-request-id", ""))
         if self.traces is None:
             await self._answer(scope, receive, send, identifier)
             return
@@ -127,7 +127,7 @@ class RequestContext:
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = identifier
                 headers.setdefault("x-content-type-options", "nosniff")
-                for name, value in scope.get(_HEADERS, {}).items():
+                for name, value in added_headers(scope).items():
                     headers[name] = value
             await send(message)
 
@@ -135,18 +135,26 @@ class RequestContext:
             await self.app(scope, _limited(scope, decoded(scope, receive)), send_with_id)
         finally:
             seconds = time.perf_counter() - started
-            self.metrics.answered(route_of(scope), scope["method"], status, seconds)
-            log.info(
-                "request",
-                extra={
-                    "method": scope["method"],
-                    "path": logged_path(scope),
-                    "status": status,
-                    "ms": round(seconds * 1000, 2),
-                },
-            )
+            record_request(self.metrics, scope, route_of(scope), status, seconds)
             request_id.reset(token)
         return status
+
+
+def record_request(
+    listener: RequestListener, scope: Scope, route: str | None, status: int, seconds: float
+) -> None:
+    """Counts and logs an answered request. `status` is 0 if no response was sent."""
+    method = scope["method"]
+    listener.answered(route, method, status, seconds)
+    log.info(
+        "request",
+        extra={
+            "method": method,
+            "path": logged_path(scope),
+            "status": status,
+            "ms": round(seconds * 1000, 2),
+        },
+    )
 
 
 def logged_path(scope: Scope) -> str:
@@ -179,21 +187,25 @@ class LastResort:
             # Databases and file systems do not accept NUL, so no resource has such a path.
             app = self.app if "\0" not in scope["path"] else error_response(no_such_path(scope))
             await app(scope, receive, send_on)
-        except (ClientGoneError, ClientDisconnect):
-            # No client reads this response. The log shows why the request ended.
+        except (asyncio.CancelledError, Exception) as error:
+            response = last_response(error)
             if not has_begun:
-                await Response(status_code=CLIENT_GONE)(scope, receive, send)
-        except asyncio.CancelledError:
-            # A request is cancelled only when the server stops, and no task awaits this one.
-            # uvicorn would send its own plain-text response.
-            if not has_begun:
-                await error_response(_stopping())(scope, receive, send)
-        except Exception as error:
-            known_error = full_disk(error) or lost_database(error) or lost_store(error)
-            if known_error is None:
-                log.exception("request failed")
-            if not has_begun:
-                await error_response(known_error or InternalError())(scope, receive, send)
+                await response(scope, receive, send)
+
+
+def last_response(error: Exception | asyncio.CancelledError) -> Response:
+    """Returns the response to an error that no handler has caught. Logs unexpected errors."""
+    if isinstance(error, ClientGoneError | ClientDisconnect):
+        # No client reads this response. The log shows why the request ended.
+        return Response(status_code=CLIENT_GONE)
+    if isinstance(error, asyncio.CancelledError):
+        # A request is cancelled only when the server stops, and no task awaits this one.
+        # uvicorn would send its own plain-text response.
+        return error_response(_stopping())
+    known_error = full_disk(error) or lost_database(error) or lost_store(error)
+    if known_error is None:
+        log.error("request failed", exc_info=error)
+    return error_response(known_error or InternalError())
 
 
 def _stopping() -> CapacityError:
@@ -242,6 +254,11 @@ def add_headers(request: Request, headers: Mapping[str, str]) -> None:
     request.scope[_HEADERS] = headers
 
 
+def added_headers(scope: Scope) -> Mapping[str, str]:
+    """Returns the headers of `add_headers`."""
+    return scope.get(_HEADERS, {})
+
+
 def body_limits(request: Request) -> BodyLimits:
     return request.scope[_BODY_LIMITS]
 
@@ -271,8 +288,8 @@ def route_of(scope: Scope) -> str | None:
     return getattr(scope.get("route"), "path", None)
 
 
-def _request_id(scope: Scope) -> str:
-    header = Headers(scope=scope).get("x-request-id", "")
+def chosen_id(header: str) -> str:
+    """Returns the request id that a client has sent, or a new id if that one is not usable."""
     return header if _SANE_ID.fullmatch(header) else new_id(Prefix.REQUEST)
 
 

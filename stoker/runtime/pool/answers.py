@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from stoker.runtime.interface import OnProgress
 from stoker.runtime.parts import AnswerParts
 
+KEEP_ALIVE_S = 10.0
+"""Seconds between keep-alives in a stream without other parts."""
+
 
 @dataclass(eq=False)
 class CallStats:
@@ -40,17 +43,36 @@ class ReplicaAnswer(AnswerParts):
     """Answer of a replica. The replica has no more work for it after it has ended."""
 
     def __init__(
-        self, begun_at: float, stats: CallStats, on_progress: OnProgress | None = None
+        self,
+        clock: Callable[[], float],
+        stats: CallStats,
+        on_progress: OnProgress | None = None,
     ) -> None:
         super().__init__()
         self.stats = stats
         self.on_progress = on_progress
-        self._last_activity_at = begun_at
+        self._clock = clock
+        self._has_begun = False
+        self._last_activity_at = clock()
 
-    @property
-    def last_activity_at(self) -> float:
-        """Time of the last part or progress, or of the start. Monotonic, in seconds."""
-        return self._last_activity_at
+    async def next_streamed(self, silence_s: float, keep_alive: bytes) -> bytes:
+        """Returns the next parts, or `keep_alive` if none was available for a while. Empty at the
+        end.
+
+        Raises `TimeoutError` after `silence_s` seconds without parts or progress.
+        """
+        while True:
+            silent = self._clock() - self._last_activity_at
+            if silent >= silence_s:
+                raise TimeoutError
+            try:
+                parts = await self.next(min(KEEP_ALIVE_S, silence_s - silent))
+            except TimeoutError:
+                if self._has_begun and keep_alive:
+                    return keep_alive
+            else:
+                self._has_begun = True
+                return parts
 
     def record_activity(self, at: float) -> None:
         self._last_activity_at = at

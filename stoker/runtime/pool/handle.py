@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -50,8 +50,6 @@ log = logging.getLogger(__name__)
 _MOST_DEVICE_CHARS = 32
 _ENDED = Moved("its process has ended")
 _MOST_RECORDING_CHARS = 256
-KEEP_ALIVE_S = 10.0
-"""Seconds between keep-alives in a stream without other parts."""
 
 
 class FlightReader(Protocol):
@@ -249,50 +247,26 @@ class ReplicaHandle(Lifecycle):
         call: Call | Generation,
         stats: CallStats,
         on_progress: OnProgress | None = None,
+        timeout_s: float | None = None,
     ) -> bytes:
         """Sends the call and awaits its answer. Cancelling makes the replica drop the work.
 
         The amounts and durations of the work are added to `stats`.
-        """
-        with self._outstanding(call, stats, on_progress) as answer:
-            content = b""
-            while part := await answer.next():
-                content += part
-            return content
 
-    async def stream(
-        self,
-        call: Call | Generation,
-        stats: CallStats,
-        silence_s: float,
-        keep_alive: bytes,
-    ) -> AsyncGenerator[bytes]:
-        """Yields the answer's parts. Closing the generator makes the replica drop the work.
-
-        Raises `TimeoutError` after `silence_s` seconds without parts or progress. `keep_alive` is
-        yielded whenever no part was available for a while.
+        Raises `TimeoutError` if the answer takes longer than `timeout_s` seconds.
         """
-        with self._outstanding(call, stats) as answer:
-            begun = False
-            while True:
-                silent = self._clock() - answer.last_activity_at
-                if silent >= silence_s:
-                    raise TimeoutError
-                try:
-                    part = await answer.next(min(KEEP_ALIVE_S, silence_s - silent))
-                except TimeoutError:
-                    if begun and keep_alive:
-                        yield keep_alive
-                    continue
-                if not part:
-                    return
-                begun = True
-                yield part
+        with self.sending(call, stats, on_progress) as answer:
+            return await answer.whole(timeout_s)
 
     @contextmanager
-    def _outstanding(
+    def sending(
         self, call: Call | Generation, stats: CallStats, on_progress: OnProgress | None = None
     ) -> Generator[ReplicaAnswer]:
+        """Sends the call and yields its answer. If that has not ended at exit, the replica drops
+        the work.
+
+        The amounts and durations of the work are added to `stats`.
+        """
         if not self._calls:
             self.vitals.work_begins()
         identifier, answer = self._calls.begin(stats, on_progress)

@@ -32,7 +32,8 @@ class Pace:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._ended: deque[_Sample] = deque(maxlen=WINDOW)
-        self._seconds: deque[float] = deque(maxlen=WINDOW)
+        self._longest_s = 0.0
+        """Duration of the longest sample."""
 
     def answered(self, ahead: int, seconds: float, *, is_bounded: bool) -> None:
         """Records a call that was answered in `seconds` after `ahead` other calls.
@@ -46,14 +47,18 @@ class Pace:
         """Records a call that was not answered in `seconds` after `ahead` other calls."""
         self._add(_Sample(ahead, seconds, True, False, self._clock()))
 
-    def _add(self, one: _Sample) -> None:
-        self._ended.append(one)
-        self._seconds.append(one.seconds)
+    def _add(self, sample: _Sample) -> None:
+        is_longest_lost = len(self._ended) == WINDOW and self._ended[0].seconds >= self._longest_s
+        self._ended.append(sample)
+        if sample.seconds >= self._longest_s:
+            self._longest_s = sample.seconds
+        elif is_longest_lost:
+            self._longest_s = max(kept.seconds for kept in self._ended)
 
     def reset(self) -> None:
         """Clears all samples, because other replicas answer from now on."""
         self._ended.clear()
-        self._seconds.clear()
+        self._longest_s = 0.0
 
     def median_s(self, ahead: int) -> float:
         """Returns the median duration in seconds of a call with `ahead` calls before it. 1.0 if
@@ -70,7 +75,7 @@ class Pace:
         """Upper bound of all `p10_s` estimates. Computed in a fraction of their time."""
         # `p10_s` uses calls with at least half as many calls ahead, so it scales their times by at
         # most 2.
-        return 2 * max(self._seconds, default=0.0)
+        return 2 * self._longest_s
 
     def p10_s(self, ahead: int) -> float | None:
         """Returns the 10th percentile in seconds: nine of ten such calls take at least this long.

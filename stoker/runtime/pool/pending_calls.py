@@ -50,7 +50,7 @@ class PendingCalls:
     def begin(self, stats: CallStats, on_progress: OnProgress | None) -> tuple[int, ReplicaAnswer]:
         """Returns the id and the answer of a new call."""
         identifier = next(_call_ids)
-        answer = self._answers[identifier] = ReplicaAnswer(self._clock(), stats, on_progress)
+        answer = self._answers[identifier] = ReplicaAnswer(self._clock, stats, on_progress)
         return identifier, answer
 
     def finish(self, identifier: int) -> bool:
@@ -58,6 +58,7 @@ class PendingCalls:
         cancel it.
         """
         answer = self._answers.pop(identifier)
+        answer.close()
         if not answer.ended:
             answer.stats.expect_report()
             self._cancelled[identifier] = answer.stats
@@ -78,10 +79,10 @@ class PendingCalls:
 
     def _share_out(self, parts: Parts, content: bytes) -> None:
         """Distributes the parts of several answers."""
-        start = 0
+        start, now = 0, self._clock()
         for identifier, size in zip(parts.ids, parts.sizes, strict=True):
             if answer := self._answers.get(identifier):
-                answer.record_activity(self._clock())
+                answer.record_activity(now)
                 answer.add(content[start : start + size])
             start += size
 

@@ -126,10 +126,16 @@ class CallQueue:
             self._by_key[key] -= 1
             if not self._by_key[key]:
                 del self._by_key[key]
-            ended, run = self._clock(), copy_context().run
-            record.stats.when_complete(
-                lambda: run(self._listener.served, record.served(spec, ended))
-            )
+            self._report(record, spec)
+
+    def _report(self, record: Record, spec: DeploymentSpec) -> None:
+        """Reports an ended call to the listener, once its replica has reported the outcome."""
+        ended = self._clock()
+        if not record.stats.is_pending:
+            self._listener.served(record.served(spec, ended))
+            return
+        run = copy_context().run
+        record.stats.when_complete(lambda: run(self._listener.served, record.served(spec, ended)))
 
     def _is_full(self, key: str, most: int) -> bool:
         """Returns True if the queue has no place for a key. Places that one key uses beyond its

@@ -1,8 +1,6 @@
 """Routes a call: its place in the queue, a ready replica, and the answer."""
 
-import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from stoker.base.errors import CapacityError, ConflictError, InferenceTimeoutError
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
@@ -59,8 +57,7 @@ class Router:
                 replica = await self._ready_replica(ready_by, busy_at)
                 record.mark_given(state.clock())
                 try:
-                    async with asyncio.timeout(timeout_s):
-                        return await replica.call(call, record.stats, on_progress)
+                    return await replica.call(call, record.stats, on_progress, timeout_s)
                 except TimeoutError:
                     raise _timeout(timeout_s) from None
                 except WorkerLostError as error:
@@ -86,10 +83,8 @@ class Router:
                 record.mark_given(state.clock())
                 begun = False
                 try:
-                    async with aclosing(
-                        replica.stream(call, record.stats, timeout_s, keep_alive)
-                    ) as parts:
-                        async for part in parts:
+                    with replica.sending(call, record.stats) as answer:
+                        while part := await answer.next_streamed(timeout_s, keep_alive):
                             begun = True
                             yield part
                     return
@@ -124,9 +119,10 @@ class Router:
                     code="deployment_stopped",
                 )
             if ready := state.ready():
-                replica = min(ready, key=lambda candidate: candidate.outstanding)
-                may_grow = state.alive() < state.max_alive and state.backoff.may_try
-                if replica.outstanding >= busy_at and may_grow:
+                replica = ready[0]
+                if len(ready) > 1:
+                    replica = min(ready, key=lambda candidate: candidate.outstanding)
+                if replica.outstanding >= busy_at and self._may_grow():
                     self._starts.begin_if_room(Reason.BACKLOG)
                 is_alone = busy_at == 1 and replica.outstanding > 0
                 if not (is_alone and state.starts and remaining > 0):
@@ -144,6 +140,11 @@ class Router:
                 has_waited = True
                 state.listener.waits()
             await state.changes.wait(remaining)
+
+    def _may_grow(self) -> bool:
+        """Returns True if another replica may be started."""
+        state = self._state
+        return state.alive() < state.max_alive and state.backoff.may_try
 
 
 def _worth_retrying(error: WorkerLostError, attempt: int) -> bool:

@@ -101,6 +101,8 @@ class State:
     def ready(self) -> list[ReplicaHandle]:
         """Returns the replicas that accept calls: the ready ones of the newest generation."""
         ready = self.of_status(Status.READY)
+        if len(ready) < 2:
+            return ready
         newest = max((replica.generation for replica in ready), default=0)
         return [replica for replica in ready if replica.generation == newest]
 

@@ -82,7 +82,7 @@ class Channel:
             log.warning("too many connections to a replica's socket")
             connected.close()
             return
-        connection = _ReplicaConnection(len(self._secret), self._heard, self._lost)
+        connection = _ReplicaConnection(self._loop, len(self._secret), self._heard, self._lost)
         self._strangers.add(connection)
         greeting = self._loop.create_task(
             self._loop.connect_accepted_socket(lambda: connection, connected)
@@ -127,15 +127,19 @@ class _ReplicaConnection(asyncio.Protocol):
 
     def __init__(
         self,
+        loop: asyncio.AbstractEventLoop,
         most_bytes: int,
         heard: Callable[["_ReplicaConnection", list[bytes]], None],
         lost: Callable[["_ReplicaConnection"], None],
     ) -> None:
+        self._loop = loop
         self._reader = FrameReader(most_bytes)
         self._heard = heard
         self._lost = lost
         self._transport: asyncio.Transport | None = None
         self._is_aborted = False
+        self._later: list[Frame] | None = None
+        """Messages of this turn of the loop, after its first one. None before the first one."""
 
     def takes(self, most_bytes: int) -> None:
         """Sets the maximum size of further messages."""
@@ -146,9 +150,21 @@ class _ReplicaConnection(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     def write(self, pieces: Sequence[Frame]) -> None:
-        if self._transport:
+        """Sends a message. The messages of one turn of the loop, after the first one, are sent
+        together, because each would wake the replica.
+        """
+        if self._later is not None:
+            self._later += pieces
+        elif self._transport:
+            self._later = []
+            self._loop.call_soon(self._flush)
             for piece in pieces:
                 self._transport.write(piece)
+
+    def _flush(self) -> None:
+        pieces, self._later = self._later, None
+        if pieces and self._transport and not self._transport.is_closing():
+            self._transport.writelines(pieces)
 
     def abort(self) -> None:
         self._is_aborted = True

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+from collections import deque
 from enum import Enum
 from typing import Any, cast
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from stoker.base.errors import (
@@ -19,9 +21,12 @@ from stoker.base.errors import (
     URITooLongError,
 )
 from stoker.base.ids import Prefix, new_id
+from stoker.platform.web.exchange import EXCHANGE
 from stoker.server.edge.answer_transport import AnswerTransport
 from stoker.server.edge.answers import answer
 from stoker.server.edge.connections import Connections, Ended, RefusalReason
+from stoker.server.edge.exchange import HttpExchange
+from stoker.server.edge.headers import ambiguity, has_body
 from stoker.server.edge.kernel import unsent
 from stoker.server.edge.limits import (
     HEAD_BYTES,
@@ -92,10 +97,12 @@ class HttpConnection(HttpToolsProtocol):
         """True if the head of the latest message is complete and the message is not."""
         self._is_deaf = False
         self._discarded = 0
-        self._answering: RequestResponseCycle | None = None
-        """The request in progress. Uvicorn knows only the latest request, which may wait for this
-        one.
-        """
+        self._exchange: HttpExchange | None = None
+        """The latest request. Uvicorn knows it as `cycle`."""
+        self._waiting: deque[HttpExchange] = deque()
+        """Requests that wait for the answer to an earlier one, oldest first."""
+        self._answering: HttpExchange | None = None
+        """The request in progress."""
         self._body_bytes = 0
         self._body_mark: tuple[float, int] | None = None
         self._unread_mark: tuple[float, int] | None = None
@@ -160,27 +167,61 @@ class HttpConnection(HttpToolsProtocol):
         if self._headers > HEADERS or self._head_bytes > HEAD_BYTES:
             raise _RefusedError(_too_large(), Ended.TOO_LARGE)
         # Trailers arrive while the request is being answered and are not used, so they are ignored.
-        if not self._is_receiving:
-            super().on_header(name, value)
+        if self._is_receiving:
+            return
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if len(self.pipeline) >= PIPELINED:
+        if len(self._waiting) >= PIPELINED:
             message = f"More than {PIPELINED} requests wait for an answer on this connection."
             raise _RefusedError(InvalidRequestError(message), Ended.TOO_LARGE)
-        if self.parser and self.parser.should_upgrade() and self._has_body():
+        if self.parser and self.parser.should_upgrade() and has_body(self.headers):
             message = (
                 "This server does not upgrade connections, so a request with the header Upgrade "
                 "cannot have a body. Use HTTP/1.1."
             )
             raise _RefusedError(InvalidRequestError(message, param="upgrade"), Ended.INVALID)
-        self._check_headers()
+        if problem := ambiguity(self.headers):
+            raise _RefusedError(problem, Ended.INVALID)
         self._fruitless = 0
-        super().on_headers_complete()
+        self._begin_exchange()
         self._is_receiving = True
         self._body_mark = None
         if self._phase is not _Phase.REQUEST:
             self._phase = _Phase.REQUEST
             self._connections.work(self)
+
+    def _begin_exchange(self) -> None:
+        """Starts the request, or queues it behind an earlier one. Replaces uvicorn's
+        `on_headers_complete`.
+        """
+        parser, scope = self.parser, self.scope
+        if parser is None:
+            return
+        version = parser.get_http_version()
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+        exchange = HttpExchange(
+            scope,
+            self,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        cast("dict[str, Any]", scope)[EXCHANGE] = exchange
+        before, self.cycle, self._exchange = self._exchange, exchange, exchange
+        if before is None or before.response_complete:
+            self._start(exchange)
+        else:
+            self.flow.pause_reading()
+            self._waiting.append(exchange)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -201,16 +242,16 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+        if self._waiting:
+            self._start(self._waiting.popleft())
         else:
             self._enter(_Phase.REST if self._is_receiving else _Phase.IDLE)
             self._connections.wait(self)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answering = cycle
-        cycle.transport = cast("asyncio.Transport", AnswerTransport(self.transport, self.loop))
-        super()._start_asgi_task(cycle, app)
+    def _start(self, exchange: HttpExchange) -> None:
+        self._answering = exchange
+        exchange.transport = cast("asyncio.Transport", AnswerTransport(self.transport, self.loop))
+        self._start_asgi_task(exchange, cast("Any", self).app)
 
     # Methods for `Connections`.
 
@@ -284,28 +325,6 @@ class HttpConnection(HttpToolsProtocol):
         self._phase = phase
         self._since = self.loop.time()
 
-    def _check_headers(self) -> None:
-        """Rejects headers that a proxy before this server might interpret differently.
-
-        Accepts exactly one Host (RFC 9112, section 3.2) and only the transfer coding chunked
-        (section 6.1).
-        """
-        hosts = sum(name == b"host" for name, _ in self.headers)
-        if hosts != 1:
-            message = f"A request must have exactly one Host header. This request has {hosts}."
-            raise _RefusedError(InvalidRequestError(message, param="host"), Ended.INVALID)
-        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
-        if codings and [coding.strip().lower() for coding in codings] != [b"chunked"]:
-            message = "The only supported Transfer-Encoding is 'chunked', applied once."
-            error = InvalidRequestError(message, param="transfer-encoding")
-            raise _RefusedError(error, Ended.INVALID)
-
-    def _has_body(self) -> bool:
-        return any(
-            name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
-            for name, value in self.headers
-        )
-
     def _may_answer(self) -> bool:
         """Returns True if the next bytes to the peer would answer the rejected message."""
         current = self._answering
@@ -368,12 +387,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def _abandon(self) -> None:
         """Cancels the work for all requests of this connection."""
-        for cycle in (self._answering, *(cycle for cycle, _ in self.pipeline)):
-            if cycle is not None and not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.waiting_for_100_continue = False
-                cycle.message_event.set()
-        self.pipeline.clear()
+        for exchange in (self._answering, *self._waiting):
+            if exchange is not None:
+                exchange.abandon()
+        self._waiting.clear()
         self.flow.resume_writing()
 
     def _discard(self, count: int) -> None:

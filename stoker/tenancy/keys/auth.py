@@ -40,18 +40,21 @@ async def authenticate(
     `RateLimitError` if the key's limit is reached, and `ForbiddenError` if another site's page uses
     the cookie.
     """
-    known = caller_of(request)
-    if known is None:
-        if token := cookie_of(request):
-            known = (await part_of(request, Sessions).check(token)).principal
-            check_csrf(request, token)
-        else:
-            known = await _checked(request)
-        know_caller(request, known)
-        if known.limits:
-            await part_of(request, RateLimits).ready(known)
-            _count(request, known)
-    return known
+    return caller_of(request) or await _identified(request)
+
+
+async def _identified(request: Request) -> Principal:
+    """Identifies the caller and counts the request. Raises the errors of `authenticate`."""
+    if token := cookie_of(request):
+        caller = (await part_of(request, Sessions).check(token)).principal
+        check_csrf(request, token)
+    else:
+        caller = await _checked(request)
+    know_caller(request, caller)
+    if caller.limits:
+        await part_of(request, RateLimits).ready(caller)
+        _count(request, caller)
+    return caller
 
 
 async def authenticate_again(request: Request) -> None:

@@ -64,17 +64,18 @@ class Keyring:
         cause.
         """
         public_id, secret = _split(token)
-        presented = digest(secret)
+        presented, now = digest(secret), db.now()
         entry = self._entries.get(public_id)
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
             entry = None
         # Every failure costs one lookup and the same number of comparisons, whether or not the key
         # exists. Its duration does not reveal the cause.
-        if not _admits(entry or _NOBODY, presented) or entry is None:
+        if not _admits(entry or _NOBODY, presented, now) or entry is None:
             entry = await self._looked_up(public_id)
-            if not _admits(entry or _NOBODY, presented) or entry is None:
+            now = db.now()
+            if not _admits(entry or _NOBODY, presented, now) or entry is None:
                 raise InvalidAPIKeyError
-        self._used[entry.principal.key_id] = db.now()
+        self._used[entry.principal.key_id] = now
         return entry.principal
 
     async def principal(self, public_id: str) -> Principal:
@@ -86,7 +87,7 @@ class Keyring:
         entry = self._entries.get(public_id)
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
             entry = await self._looked_up(public_id)
-        if entry is None or not _is_alive(entry):
+        if entry is None or not _is_alive(entry, db.now()):
             raise InvalidAPIKeyError
         return entry.principal
 
@@ -99,9 +100,10 @@ class Keyring:
         entry = self._entries.get(public_id)
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
             entry = await self._looked_up(public_id)
-        if entry is None or not _admits(entry, secret_sha256):
+        now = db.now()
+        if entry is None or not _admits(entry, secret_sha256, now):
             raise InvalidAPIKeyError
-        self._used[entry.principal.key_id] = db.now()
+        self._used[entry.principal.key_id] = now
         return entry.principal
 
     def forget(self, public_id: str) -> None:
@@ -185,17 +187,16 @@ def _limits(key: KeyRow) -> dict[str, int]:
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 
-def _is_alive(entry: _CheckedKey) -> bool:
-    return entry.expires_at is None or db.now() < entry.expires_at
+def _is_alive(entry: _CheckedKey, now: datetime) -> bool:
+    return entry.expires_at is None or now < entry.expires_at
 
 
-def _admits(entry: _CheckedKey, presented: bytes) -> bool:
-    moment = db.now()
+def _admits(entry: _CheckedKey, presented: bytes, now: datetime) -> bool:
     matches = [
-        hmac.compare_digest(known, presented) and (until is None or moment < until)
+        hmac.compare_digest(known, presented) and (until is None or now < until)
         for known, until in entry.digests
     ]
-    return any(matches) and _is_alive(entry)
+    return any(matches) and _is_alive(entry, now)
 
 
 _NO_KEY = KeyRow(
