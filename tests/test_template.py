@@ -1,4 +1,4 @@
-"""A process that a template forked is as one that Python started: `tests.support.template`."""
+"""Compares forks of `tests.support.template` with processes that Python started."""
 
 import json
 import os
@@ -31,7 +31,6 @@ def facts(path: Path, *, is_forked: bool) -> dict[str, Any]:
 
 
 def test_a_fork_is_as_a_started_process(tmp_path: Path) -> None:
-    # The parent, the group, descriptors, signals and all else; it has no library of the engines.
     path = tmp_path / "facts"
     started, forked = (facts(path, is_forked=is_forked) for is_forked in (False, True))
     assert forked == started

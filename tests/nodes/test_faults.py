@@ -27,6 +27,7 @@ from tests.servers.support import OUTAGE_S, until
 from tests.support import postgres
 from tests.support.deploying import push
 from tests.support.on_nodes import NodeHost
+from tests.support.server import Server
 
 CHAT = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
 COUNT = [{"role": "user", "content": "Count."}]
@@ -49,12 +50,17 @@ def frail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture(autouse=True)
 def whole(frail: Fleet) -> None:
-    """Starts every server of the fleet that is not running."""
+    """Starts every server of the fleet that is not running. Each gateway can then use each node."""
     for server in (*frail.nodes, *frail.gateways):
         if server.process is None or server.process.poll() is not None:
             server.start()
     for gateway in frail.gateways:
         gateway.wait_ready()
+        until(lambda gateway=gateway: statuses(gateway) == ["ready"] * len(frail.nodes), PATIENCE_S)
+
+
+def statuses(gateway: Server) -> list[str]:
+    return [node["status"] for node in nodes(gateway)]
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +216,7 @@ def engine_host(node: NodeHost) -> psutil.Process:
 def unloadable(frail: Fleet) -> Iterator[None]:
     """Prevents loads on all nodes until a node's engine host is resumed."""
     # Wait until all nodes are ready. No engine host could load a model on a node that still starts.
-    until(lambda: [one["status"] for one in nodes(frail.gateways[0])] == ["ready"] * 2, PATIENCE_S)
+    until(lambda: statuses(frail.gateways[0]) == ["ready"] * 2, PATIENCE_S)
     engine_hosts = [engine_host(node) for node in frail.nodes]
     for one in engine_hosts:
         one.suspend()

@@ -1,14 +1,16 @@
-"""Starts the servers of a test run as forks of a process that has their libraries imported.
+"""Starts the servers of a test run as forks of a process that has imported their libraries.
 
-A server imports for two seconds of a core, and its engine host for three. Hundreds of tests start
-both. With pytest-xdist, each test process starts one template (`process`) instead. The template
-forks a server for each start, and that server's engine host. Both then run their ordinary `main`
-with their own arguments, environment, folder and descriptors. Both are children of the process that
-a real start would make their parent. The server forgets the engine's libraries: an import of torch
-in a gateway fails.
+A server's imports take two seconds of a core, and those of its engine host three. A run of all
+tests starts about 180 servers and 110 engine hosts. With pytest-xdist, each test process starts one
+template (`process`). The template forks the servers, and each server's first engine host. Both run
+their ordinary `main` with their own arguments, environment, working folder and descriptors. Their
+parent is the process that would have started them. A server forgets the engines' libraries, so an
+import of torch in a gateway fails.
 
-Without pytest-xdist, and so when CI retries a failed test, all processes start as users start them.
-`STOKER_TEST_TEMPLATE` overrides that: `1` or `0`.
+Without pytest-xdist, all processes start as users start them. CI retries failed tests in this way.
+`STOKER_TEST_TEMPLATE=1` or `0` overrides the choice. The template never forks servers with another
+interpreter, another runtime, or variables that libraries may read on import. So tests of
+installations, plug-ins and walls start real servers.
 """
 
 from tests.support.template.starting import Forked, can_fork

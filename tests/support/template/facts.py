@@ -1,4 +1,4 @@
-"""Prints what a process of a template could have in another way than one that Python started."""
+"""Prints properties of this process that depend on how it was started."""
 
 import asyncio
 import json

@@ -1,7 +1,7 @@
 """Engine hosts that are forks of a template.
 
-A server's process forks a process that waits, before the server begins. It becomes the server's
-first engine host. Later ones start as users start them.
+Before the server begins, its process forks a waiting process, which becomes the first engine host.
+Later engine hosts start as users start them.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _REAL = asyncio.create_subprocess_exec
 
 
 def offer(descriptors: Sequence[int]) -> None:
-    """Forks a process that waits, for the first start of an engine host by this process."""
+    """Forks a process that becomes the first engine host that this process starts."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:

@@ -22,6 +22,7 @@ SERVER = (
     "stoker.demo.command",
     "stoker.runtime.local",
     "stoker.runtime.nodes",
+    "alembic.command",
     "uvloop",
 )
 """Modules that a server imports by the time it answers, in addition to those that they import."""

@@ -18,7 +18,7 @@ TEMPLATE = "tests.support.template.process"
 ROOM = "-" * 4096
 """Argument that leaves room for the command lines of forks."""
 FORKED = (("serve",), ("demo",), ("node", "host"))
-"""Begins of the commands that a template can fork."""
+"""First words of the commands that a template can fork."""
 RUNTIMES = ("local", "nodes", "ray")
 """Runtimes that need no engine's libraries in the server."""
 OWN = ("STOKER_", "OTEL_")
