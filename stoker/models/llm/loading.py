@@ -105,13 +105,14 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
         cache_bytes=cache_bytes(spec.cache_bytes),
         adapters=adapters_of(model, spec.adapters, spec.adapter_bytes),
     )
+    # The paged runner also begins with a pass.
+    enter_to_probe(model, runner.enter_thread)
     if spec.sharing is Sharing.PAGED:
         return _paged(runner, spec)
     if spec.sharing:
         runner.restrict(spec.sharing)
         return runner
     progress(0.9, "checking which inputs may share a batch")
-    enter_to_probe(model, runner.enter_thread)
     if paged := sharing.paged(runner, lambda: _paged(runner, spec)):
         return paged
     sharing.find(runner)
