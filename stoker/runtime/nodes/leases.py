@@ -228,7 +228,7 @@ class LeaseWatch:
             return nodes_and_leases
 
     async def _forget_gone(self) -> None:
-        async with self._database.reading() as session:
+        async with self._database.autocommit() as session:
             if not await repository.has_silent_node(session, GONE_AFTER_S):
                 return
         async with self._database.transaction() as session:
