@@ -222,7 +222,8 @@ class LeaseWatch:
                 self._since = now
             if now - self._since >= GONE_AFTER_S:
                 await self._forget_gone()
-            async with self._database.reading() as session:
+            # A node and its leases may change between the statements, as between two polls.
+            async with self._database.autocommit() as session:
                 nodes_and_leases = await nodes_of(session), await leases_of(session)
             self._last = now
             return nodes_and_leases

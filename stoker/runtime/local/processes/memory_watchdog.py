@@ -18,12 +18,12 @@ from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.machine import (
-    descendants,
     folder_bytes,
     own_bytes,
     private_bytes,
 )
-from stoker.runtime.local.processes.processor_time import KeptDescendants, KeptReadings
+from stoker.runtime.local.processes.process_tree import ProcessTree
+from stoker.runtime.local.processes.processor_time import KeptReadings
 from stoker.runtime.observed import Reason
 from stoker.runtime.specification import DeploymentSpec
 from stoker.sandbox.written import most_written
@@ -76,7 +76,7 @@ class MemoryWatchdog:
         self._residents = residents
         self._memory = memory
         self._measure = measure or KeptReadings(own_bytes)
-        self._list_below = below or KeptDescendants(descendants)
+        self._list_below = below or ProcessTree()
         self._measure_below = measure_below or KeptReadings(private_bytes)
         self._looks = 0
         self._has_device = _DEVICE.exists()
