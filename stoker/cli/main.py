@@ -11,34 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import stoker
 from stoker.base.plugins import PluginError
-from stoker.cli import (
-    accounts,
-    agents,
-    artifacts,
-    call,
-    chat,
-    check,
-    cluster,
-    console,
-    deploy,
-    deployments,
-    doctor,
-    engines,
-    files,
-    keys,
-    machine,
-    media,
-    node,
-    output,
-    top,
-    tune,
-    usage,
-    versions,
-    videos,
-)
+from stoker.cli.commands import LazyGroup
 from stoker.cli.context import DEFAULT_BASE_URL, Context
-from stoker.cli.settings import read_settings
 from stoker.client.errors import CliError
 
 if TYPE_CHECKING:
@@ -48,7 +24,13 @@ if TYPE_CHECKING:
 
 INTERRUPT_AGAIN_S = 0.01
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
+app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_show_locals=False)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"stoker {stoker.__version__}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -74,6 +56,12 @@ def root(
             help="Account (acct_…) to act for, with an operator key.",
         ),
     ] = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
 ) -> None:
     """Serve your team's machine-learning models."""
     ctx.obj = Context(base_url=base_url, api_key=api_key, account=account)
@@ -86,6 +74,8 @@ DataDir = Annotated[Path | None, typer.Option(help="Folder for the database, art
 
 def _settings(host: str | None, port: int | None, data_dir: Path | None) -> "Settings":
     overrides: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir}
+    from stoker.cli.settings import read_settings
+
     return read_settings(**{name: value for name, value in overrides.items() if value is not None})
 
 
@@ -106,47 +96,22 @@ def demo(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None
     command.run(_settings(host, port, data_dir))
 
 
-app.command()(call.call)
-app.command()(chat.chat)
-app.command()(media.image)
-app.command()(media.speak)
-app.command()(media.transcribe)
-app.command()(videos.video)
-app.command()(call.models)
-app.command()(deploy.deploy)
-app.command()(tune.tune)
-app.command()(check.check)
-app.command("open")(console.open_console)
-app.command()(top.top)
-app.command()(deployments.logs)
-app.add_typer(node.app, name="node")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(deployments.app, name="deployments")
-app.add_typer(versions.app, name="versions")
-app.add_typer(videos.app, name="videos")
-app.add_typer(files.app, name="files")
-app.add_typer(agents.app, name="agents")
-app.add_typer(artifacts.app, name="artifacts")
-app.add_typer(engines.app, name="engines")
-app.add_typer(keys.app, name="keys")
-app.add_typer(accounts.app, name="accounts")
-app.command()(usage.usage)
-app.add_typer(usage.credits_app, name="credits")
-app.add_typer(usage.prices_app, name="prices")
-app.command()(machine.machine)
-app.command()(doctor.doctor)
-
-
 def main() -> None:
     try:
         with _interruptible():
             app()
     except CliError as error:
-        output.show_error(error)
+        _show(error)
         sys.exit(error.exit_code)
     except (OSError, PluginError) as error:
-        output.show_error(CliError(str(error)))
+        _show(CliError(str(error)))
         sys.exit(1)
+
+
+def _show(error: CliError) -> None:
+    from stoker.cli import output
+
+    output.show_error(error)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from stoker.client.errors import WrongUseError
 
@@ -29,7 +28,12 @@ def is_loopback(url: str) -> bool:
 def proxy_of(url: str) -> str | None:
     """Returns the proxy that the environment names for a URL, if any."""
     parts = urlsplit(url)
-    if is_loopback(url) or proxy_bypass(parts.netloc):
+    if is_loopback(url):
+        return None
+    # Imported here because it takes 17 ms and few commands need it.
+    from urllib.request import getproxies, proxy_bypass
+
+    if proxy_bypass(parts.netloc):
         return None
     proxies = getproxies()
     return proxies.get(parts.scheme) or proxies.get("all")

@@ -179,11 +179,12 @@ def _serve(
             worker.sleep_bytes if isinstance(worker, SleepingServing) else None,
         )
     )
-    next_beat = 0.0
+    next_beat, last_beat = 0.0, None
     scales, stalls = Scales(), Stalls()
     stopping: Stopping | None = None
     while True:
         for message in link.receive(timeout_s=max(0.0, next_beat - time.monotonic())):
+            next_beat = min(next_beat, time.monotonic() + HEARTBEAT_S)
             if not isinstance(message, Shutdown):
                 _pass_on(message, worker)
             elif not stopping:
@@ -196,10 +197,13 @@ def _serve(
             # The gateway starts another replica, which computes the calls that were not begun.
             return 1
         if time.monotonic() >= next_beat:
-            next_beat = time.monotonic() + HEARTBEAT_S
             scales.look(worker)
             stuck_s = stalls.look(worker.counters.pulses)
-            link.send(_heartbeat(spec, worker, scales.weight, stuck_s))
+            beat = _heartbeat(spec, worker, scales.weight, stuck_s)
+            link.send(beat)
+            is_at_rest = beat == last_beat and beat.is_settled and not beat.accepted
+            next_beat = time.monotonic() + (spec.idle_heartbeat_s if is_at_rest else HEARTBEAT_S)
+            last_beat = beat
             if news := worker.measured():
                 link.send(Calibrated(*news))
 

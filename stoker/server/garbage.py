@@ -51,7 +51,8 @@ class Garbage:
         gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
         try:
             while True:
-                await asyncio.sleep(LOOK_S)
+                # A collection may wait, so it is noticed late that one is due.
+                await asyncio.sleep(4 * LOOK_S if self._due_at is None else LOOK_S)
                 if self.is_time():
                     gc.collect()
         finally:

@@ -107,8 +107,8 @@ class Servers:
         now = self._clock()
         if now - self._last_beat > GONE_AFTER_S / 3:
             self._beating_since = now
-        async with self._database.transaction() as session:
-            lost = await self._forget_gone(session) if self._judges(now) else []
+        lost = await self._forget_gone() if self._judges(now) else []
+        async with self._database.autocommit() as session:
             heartbeat = {"seen_at": _NOW, "loaded": self._loaded()}
             row = insert(Server).values(id=self.id, started_at=_NOW, **heartbeat, **_own_release())
             await session.execute(
@@ -124,12 +124,15 @@ class Servers:
     def _judges(self, now: float) -> bool:
         return now - self._beating_since >= GONE_AFTER_S
 
-    @staticmethod
-    async def _forget_gone(session: Session) -> list[str]:
+    async def _forget_gone(self) -> list[str]:
+        async with self._database.autocommit() as session:
+            if await session.scalar(_ANY_SILENT) is None:
+                return []
         # A server that returns at this moment holds its row and is not lost.
         silent = select(Server.id).where(~_is_heard).with_for_update(skip_locked=True)
         statement = delete(Server).where(Server.id.in_(silent)).returning(Server.id)
-        return [*await session.scalars(statement)]
+        async with self._database.transaction() as session:
+            return [*await session.scalars(statement)]
 
     async def close(self) -> None:
         """Deregisters this server. Must be called after all work has ended."""
@@ -142,6 +145,7 @@ class Servers:
 
 
 _is_heard = Server.seen_at > _NOW - timedelta(seconds=GONE_AFTER_S)
+_ANY_SILENT = select(Server.id).where(~_is_heard).limit(1)
 
 
 _ORDER = (Server.started_at, Server.id)

@@ -164,6 +164,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """
     lost_recordings: list[str] = []
     """Names of passes that ended earlier replicas while they were recorded."""
+    idle_heartbeat_s: float = 1.0
+    """Seconds between two heartbeats while it has no work and nothing changes."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,7 +325,7 @@ class RequestFailure(msgspec.Struct, frozen=True, tag="failure"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Activity and memory of a replica, sent once a second."""
+    """Activity and memory of a replica, sent once a second, and less often while it is idle."""
 
     progress: int
     """Number of completed steps. Accepted work without growth means a hang."""

@@ -6,9 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer.main
 
+import stoker
 from stoker.base.extras import install_command
 from stoker.cli import doctor
+from stoker.cli.commands import ENTRIES
+from stoker.cli.main import app
 from stoker.inspection import packages
 from stoker.models.engines import catalogue
 from tests.cli.support import Cli, account_cli, until
@@ -38,17 +42,45 @@ main.main()
 
 class TestStart:
     def test_help_imports_nothing_heavy(self) -> None:
-        code = f"import sys, stoker.cli.main; print([m for m in {HEAVY} if m in sys.modules])"
+        # Reading a command imports its module.
+        code = (
+            "import sys, typer.main; from stoker.cli.main import app;"
+            "commands = [*typer.main.get_command(app).commands.values()];"
+            f"print(len(commands), [m for m in {HEAVY} if m in sys.modules])"
+        )
         done = subprocess.run(
             [sys.executable, "-c", code], check=False, capture_output=True, text=True
         )
-        assert done.stdout.strip() == "[]", done.stderr
+        count, _, heavy = done.stdout.strip().partition(" ")
+        assert heavy == "[]", done.stderr
+        assert int(count) == len(ENTRIES) + len(("serve", "demo"))
+
+    def test_a_command_imports_no_other_command(self) -> None:
+        code = (
+            "import sys; from stoker.cli.main import app\n"
+            "try: app(['keys', 'list'], standalone_mode=False)\n"
+            "except Exception as error: print(type(error).__name__)\n"
+            "print([m for m in sys.modules if m.startswith('stoker.cli.')])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=False, capture_output=True, text=True
+        )
+        error, _, modules = done.stdout.strip().partition("\n")
+        assert error == "WrongUseError", done.stderr
+        assert "stoker.cli.keys" in modules
+        for other in ("agents", "artifacts", "call", "doctor", "engines"):
+            assert f"stoker.cli.{other}" not in modules
+
+    def test_the_list_shows_the_help_of_each_command(self) -> None:
+        commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+        for entry in ENTRIES:
+            assert entry.help == " ".join(commands[entry.name].help.split("\n\n")[0].split())
+
+    def test_version(self) -> None:
+        done = Cli("http://127.0.0.1:9").run("--version")
+        assert (done.returncode, done.stdout) == (0, f"stoker {stoker.__version__}\n")
 
     def test_every_command_and_option_is_explained(self) -> None:
-        import typer.main
-
-        from stoker.cli.main import app
-
         def explained(command: object, path: str) -> None:
             assert getattr(command, "help", None), path
             for parameter in getattr(command, "params", []):

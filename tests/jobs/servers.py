@@ -61,6 +61,9 @@ class GoneError(Exception):
 class Door:
     """A server's access to the database, with faults."""
 
+    is_sqlite = False
+    """Two servers share the database, whichever it is."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
         self.open = 0
@@ -95,6 +98,11 @@ class Door:
             self._step()
         finally:
             self.open -= 1
+
+    @contextlib.asynccontextmanager
+    async def autocommit(self) -> AsyncIterator[Session]:
+        async with self.transaction() as session:
+            yield session
 
     def _step(self) -> None:
         if self.steps_left is not None:

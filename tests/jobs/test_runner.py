@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import delete, select
 
 from stoker.base.errors import CapacityError, InferenceError, ModelLoadingError, StokerError
+from stoker.platform.jobs import runner as jobs_runner
 from stoker.platform.jobs.kind import Outcome
 from stoker.platform.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, JobRunner
 from stoker.store import db
@@ -177,6 +178,53 @@ class TestTaken:
         assert (await row_of(database, job)).status == "queued"
         async with at_work(job_runner, kind):
             await until(database, job, ended)
+
+
+class TestPolls:
+    async def test_no_rounds_without_due_jobs(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs_runner, "_POLL_S", 0.01)
+        rounds = 0
+
+        class Counting(JobRunner[Video, str]):
+            async def _claim_all(self, kind: Any) -> None:
+                nonlocal rounds
+                rounds += 1
+                await super()._claim_all(kind)
+
+        job_runner = Counting(database, lease_s=LEASE_S, at_once=8, share=lambda _: 8)
+        async with at_work(job_runner, Kind()):
+            await asyncio.sleep(0.2)
+            assert rounds == 1
+            job = await add(database)
+            job_runner.wake()
+            await until(database, job, ended)
+
+    async def test_a_wake_during_a_round_lasts(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs_runner, "_POLL_S", 60.0)
+        added: list[str] = []
+
+        class Slow(JobRunner[Video, str]):
+            async def _claim_all(self, kind: Any) -> None:
+                await super()._claim_all(kind)
+                if not added:
+                    added.append(await add(database))
+                    self.wake()
+
+        job_runner = Slow(database, lease_s=LEASE_S, at_once=8, share=lambda _: 8)
+        async with at_work(job_runner, Kind()):
+            await until(database, (await anything(added)), ended)
+
+
+async def anything(items: list[str]) -> str:
+    """Returns the first item as soon as there is one."""
+    async with asyncio.timeout(30):
+        while not items:
+            await asyncio.sleep(0.01)
+    return items[0]
 
 
 class TestEnds:
@@ -480,6 +528,7 @@ class LateDatabase:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.is_sqlite, self.autocommit = database.is_sqlite, database.autocommit
         self.committed = asyncio.Event()
 
     @contextlib.asynccontextmanager

@@ -181,6 +181,12 @@ async def unfinished(session: AsyncSession, table: type[Job], deployment_id: str
     return await session.scalar(statement) or 0
 
 
+async def has_unfinished(session: AsyncSession, table: type[Job]) -> bool:
+    """Returns True if any job waits or runs."""
+    statement = select(table.id).where(table.status.in_(UNFINISHED)).limit(1)
+    return await session.scalar(statement) is not None
+
+
 async def queues(session: AsyncSession, table: type[Job]) -> dict[str, int]:
     """Returns the number of unfinished jobs of all deployments, by status."""
     statement = (

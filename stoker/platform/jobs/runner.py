@@ -19,6 +19,7 @@ from stoker.base.errors import (
 from stoker.base.fairness import FairShare
 from stoker.platform.jobs import repository
 from stoker.platform.jobs.kind import JobKind, Made, Row, YieldedError
+from stoker.platform.jobs.running_job import RunningJob
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.jobs import JobStatus
@@ -39,7 +40,11 @@ RETRY_LAST_S = 60.0
 _RENEWALS = 4
 """Renewals per lease duration, so that one late renewal does no harm."""
 _POLL_S = 2.0
-"""Seconds between polls for other servers' jobs. Jobs of this server wake the runner."""
+"""Seconds between polls for retries, expired leases and other servers' jobs. New jobs of this
+server wake the runner.
+"""
+_REST_S = 60.0
+"""Seconds between polls of a database that no other server uses and that has no unfinished job."""
 
 
 class JobRunner(Generic[Row, Made]):
@@ -70,12 +75,14 @@ class JobRunner(Generic[Row, Made]):
         """Accounts with due jobs that got no place in the last round."""
         self._clock = clock
         self._sleep = sleep
-        self._working: dict[str, _Working[Row, Made]] = {}
+        self._working: dict[str, RunningJob[Row, Made]] = {}
         self._wake = asyncio.Event()
         self._kind: JobKind[Row, Made] | None = None
         """Kind of the jobs while the runner runs, otherwise None."""
         self._has_room = True
         """True if no due job was left out in the last round."""
+        self._may_become_due = True
+        """True if a job may become due without a call of `wake`."""
 
     def at_work(self) -> dict[str, float]:
         """Returns the jobs that this server works on: job id to progress from 0 to 1."""
@@ -150,20 +157,26 @@ class JobRunner(Generic[Row, Made]):
     async def run(self, kind: JobKind[Row, Made]) -> None:
         """Works until cancelled, then hands back unfinished jobs."""
         self._kind = kind
+        is_woken = True
         try:
             while True:
+                # First, because a job may be created during the round, and its wake must last.
+                self._wake.clear()
                 try:
                     # Not interruptible: a leased job must start, because nothing else would hand it
                     # back.
-                    await db.uncut(self._claim_all(kind))
+                    if is_woken or await self._has_due(kind):
+                        await db.uncut(self._claim_all(kind))
                 except Exception:
+                    self._may_become_due = True
                     log.exception("jobs could not be claimed; retrying")
-                self._wake.clear()
                 # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that arrives
                 # together with the awaited result.
+                is_woken = False
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_POLL_S):
+                    async with asyncio.timeout(_POLL_S if self._may_become_due else _REST_S):
                         await self._wake.wait()
+                        is_woken = True
         finally:
             self._kind = None
             # A task that is cancelled before its first step cannot hand its job back.
@@ -173,13 +186,30 @@ class JobRunner(Generic[Row, Made]):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _has_due(self, kind: JobKind[Row, Made]) -> bool:
+        """Returns False if a round would change nothing. Costs a third of a round."""
+        if self._working or self._database.is_sqlite:
+            return True
+        async with self._database.autocommit() as session:
+            return bool(
+                await repository.due_accounts(
+                    session, kind.table, now=self._clock(), busy=(), held=()
+                )
+            )
+
     async def _claim_all(self, kind: JobKind[Row, Made]) -> None:
-        claimed: list[_Working[Row, Made]] = []
+        claimed: list[RunningJob[Row, Made]] = []
         async with self._database.transaction() as session:
             await self._renew_overdue(session)
             while await self._claim_some(session, kind, claimed):
                 # Jobs of other deployments may follow those of deployments that are now busy.
                 await session.flush()
+            self._may_become_due = not (
+                self._database.is_sqlite
+                and not claimed
+                and not self._working
+                and not await repository.has_unfinished(session, kind.table)
+            )
         for working in claimed:
             self._begin(working)
         self._take_turns()
@@ -210,7 +240,7 @@ class JobRunner(Generic[Row, Made]):
             first.task.cancel()
 
     async def _claim_some(
-        self, session: Session, kind: JobKind[Row, Made], claimed: "list[_Working[Row, Made]]"
+        self, session: Session, kind: JobKind[Row, Made], claimed: list[RunningJob[Row, Made]]
     ) -> bool:
         """Leases the jobs that each account may start now. Returns True if any were leased."""
         rows = [working.row for working in (*self._working.values(), *claimed)]
@@ -247,16 +277,20 @@ class JobRunner(Generic[Row, Made]):
             if working.leased_until <= now:
                 await self._renew(session, working)
 
-    def _leased(self, kind: JobKind[Row, Made], row: Row) -> "_Working[Row, Made]":
+    def _leased(self, kind: JobKind[Row, Made], row: Row) -> RunningJob[Row, Made]:
         token, until = secrets.token_hex(16), self._clock() + self._lease
         repository.lease(row, token=token, until=until)
-        return _Working(kind, row, token, until, until - self._lease)
+        return RunningJob(kind, row, token, until, until - self._lease)
 
-    def _begin(self, working: "_Working[Row, Made]") -> None:
+    def _begin(self, working: RunningJob[Row, Made]) -> None:
         self._working[working.row.id] = working
         working.task = asyncio.create_task(self._work(working))
+        if not self._may_become_due:
+            # The job may be handed back to be retried later.
+            self._may_become_due = True
+            asyncio.get_running_loop().call_later(_POLL_S, self.wake)
 
-    async def _work(self, working: "_Working[Row, Made]") -> None:
+    async def _work(self, working: RunningJob[Row, Made]) -> None:
         renewing = asyncio.create_task(self._keep_lease(working))
         try:
             await self._try(working)
@@ -272,7 +306,7 @@ class JobRunner(Generic[Row, Made]):
             if not self._has_room:
                 self.wake()
 
-    async def _try(self, working: "_Working[Row, Made]") -> None:
+    async def _try(self, working: RunningJob[Row, Made]) -> None:
         row = working.row
         if row.tries > MOST_TRIES:
             await self._fail(working, _lost_too_often())
@@ -307,7 +341,7 @@ class JobRunner(Generic[Row, Made]):
             # lost.
             await completing
 
-    async def _complete(self, working: "_Working[Row, Made]", made: Made) -> None:
+    async def _complete(self, working: RunningJob[Row, Made], made: Made) -> None:
         row, kind, token = working.row, working.kind, working.token
         outcome = kind.outcome(row, made)
         status, values = outcome.waits_as, outcome.values
@@ -328,7 +362,7 @@ class JobRunner(Generic[Row, Made]):
         if not is_held:
             await kind.discard(made)
 
-    async def _fail(self, working: "_Working[Row, Made]", error: StokerError) -> None:
+    async def _fail(self, working: RunningJob[Row, Made], error: StokerError) -> None:
         row, failure = working.row, (error.code, error.message)
         async with self._database.transaction() as session:
             if await repository.end(
@@ -337,14 +371,14 @@ class JobRunner(Generic[Row, Made]):
                 await working.kind.ended(session, row, error)
 
     async def _hand_back(
-        self, working: "_Working[Row, Made]", not_before: datetime | None = None
+        self, working: RunningJob[Row, Made], not_before: datetime | None = None
     ) -> None:
         async with self._database.transaction() as session:
             await repository.hand_back(
                 session, working.row, token=working.token, not_before=not_before
             )
 
-    async def _keep_lease(self, working: "_Working[Row, Made]") -> None:
+    async def _keep_lease(self, working: RunningJob[Row, Made]) -> None:
         while True:
             await self._sleep(self._lease.total_seconds() / _RENEWALS)
             try:
@@ -358,7 +392,7 @@ class JobRunner(Generic[Row, Made]):
                 working.task.cancel()
                 return
 
-    async def _renew(self, session: Session, working: "_Working[Row, Made]") -> bool:
+    async def _renew(self, session: Session, working: RunningJob[Row, Made]) -> bool:
         """Renews the lease. Returns False if another worker holds the job."""
         until = self._clock() + self._lease
         is_held = await repository.renew(
@@ -367,30 +401,6 @@ class JobRunner(Generic[Row, Made]):
         if is_held:
             working.leased_until = until
         return is_held
-
-
-class _Working(Generic[Row, Made]):
-    """A job that this server works on."""
-
-    task: "asyncio.Task[None]"
-
-    def __init__(
-        self,
-        kind: JobKind[Row, Made],
-        row: Row,
-        token: str,
-        leased_until: datetime,
-        begun_at: datetime,
-    ) -> None:
-        self.kind = kind
-        self.row = row
-        self.token = token
-        self.leased_until = leased_until
-        self.begun_at = begun_at
-        self.progress = 0.0
-
-    def tell(self, fraction: float) -> None:
-        self.progress = fraction
 
 
 def _lost_too_often() -> StokerError:

@@ -36,6 +36,7 @@ from stoker.runtime.observed import Reason
 from stoker.runtime.pool.callbacks import ReplicaCallbacks
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
+from stoker.runtime.pool.vitals import idle_heartbeat_s
 from stoker.runtime.specification import DeploymentSpec
 from stoker.sandbox import Opening
 from stoker.wire.notices import Notice
@@ -241,6 +242,7 @@ class ReplicaStarter:
                 ),
                 sleeps=plan.is_on_device and self._device_sizing.may_sleep(spec),
                 lost_recordings=self._findings.lost_recordings(spec.source, sharing_key),
+                idle_heartbeat_s=idle_heartbeat_s(self._settings.heartbeat_timeout_s),
             ),
             worker.id if worker else None,
         )

@@ -4,7 +4,9 @@ leases.
 
 import asyncio
 import hmac
+import itertools
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import aclosing
@@ -45,7 +47,7 @@ from stoker.runtime.nodes.messages import (
     to_node,
 )
 from stoker.runtime.nodes.node_leases import NodeLeases
-from stoker.runtime.observed import DeploymentStats, Reason, Status
+from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.framing import MOST_BYTES
 from stoker.wire.generation_request import AdapterName
@@ -53,9 +55,13 @@ from stoker.wire.generation_request import AdapterName
 log = logging.getLogger(__name__)
 
 OBSERVE_S = 0.25
-"""Seconds between two updates of changed state. Every other update is sent even without a
-change.
+"""Seconds between two updates of changed state. The machine's state is read for every other
+update.
 """
+_AT_REST = 4
+"""Number of updates per update of specifications that are loaded and have no calls."""
+_ALIVE_S = 2.0
+"""Seconds after which an update is sent even without a change."""
 _GREETING_BYTES = 4096
 _ON_THE_WAY_S = 0.2
 """Seconds in which messages arrive that gateways sent before they learned of the drain."""
@@ -71,10 +77,21 @@ class _Gateway:
     """Id of the gateway's server. Empty until it has authenticated."""
     tasks: dict[int, "asyncio.Task[None]"] = field(default_factory=dict[int, "asyncio.Task[None]"])
     told: dict[str, DeploymentStats] = field(default_factory=dict[str, DeploymentStats])
+    told_node: "_NodeState | None" = None
+    """Last state of the node that it was sent."""
+    told_at: float = -math.inf
 
     def send(self, message: FromNode, content: bytes | None = None) -> None:
         frames = to_gateway.pack(message)
         self.link.send(frames if content is None else [*frames, content])
+
+
+@dataclass(frozen=True)
+class _NodeState:
+    machine: MachineStats
+    sources: list[str]
+    is_ready: bool
+    is_draining: bool
 
 
 @dataclass(frozen=True)
@@ -119,6 +136,9 @@ class NodeHost(RuntimeListener):
         self._gateways: list[_Gateway] = []
         self._lively: set[str] = set()
         """Specifications with changes to report, now or soon."""
+        self._at_rest: set[str] = set()
+        """Loaded specifications without calls. Only their measurements may change."""
+        self._clock = clock
         self.listener = NodeListener(identity.context, self._connect)
         self._background: set[asyncio.Task[None]] = set()
 
@@ -277,18 +297,22 @@ class NodeHost(RuntimeListener):
         self._lively.add(spec_id)
 
     async def _observe(self) -> None:
-        is_due = False
-        while True:
+        for number in itertools.count():
             lively, self._lively = self._lively, set()
+            if number % _AT_REST == 0:
+                lively |= self._at_rest
+            self._at_rest -= lively
+            is_due = number % 2 == 1
             for gateway in self._gateways:
                 self._tell(
                     gateway, {*lively, *gateway.told.keys() - self.leases.known.keys()}, is_due
                 )
             for spec_id in lively:
                 stats = self._runtime.stats(spec_id)
-                if stats and (stats.replicas or stats.calls):
+                if stats and stats.status is Status.READY and not stats.calls:
+                    self._at_rest.add(spec_id)
+                elif stats and (stats.replicas or stats.calls):
                     self._stir(spec_id)
-            is_due = not is_due
             await asyncio.sleep(OBSERVE_S)
 
     def _tell(self, gateway: _Gateway, spec_ids: Collection[str], is_due: bool = True) -> None:
@@ -302,10 +326,20 @@ class NodeHost(RuntimeListener):
                     gateway.told[spec_id] = stats
                 else:
                     del gateway.told[spec_id]
-        if changed or is_due:
-            machine, is_ready = self._runtime.machine(), self._runtime.why_not_ready() is None
-            sources = [*self._sources()]
-            gateway.send(Observed(changed, machine, sources, is_ready, self._is_draining))
+        if not (changed or is_due):
+            return
+        node = _NodeState(
+            self._runtime.machine(),
+            [*self._sources()],
+            self._runtime.why_not_ready() is None,
+            self._is_draining,
+        )
+        now = self._clock()
+        if changed or node != gateway.told_node or now - gateway.told_at >= _ALIVE_S:
+            gateway.told_node, gateway.told_at = node, now
+            gateway.send(
+                Observed(changed, node.machine, node.sources, node.is_ready, node.is_draining)
+            )
 
     def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
         self._stir(spec.id)

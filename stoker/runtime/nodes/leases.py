@@ -222,13 +222,14 @@ class LeaseWatch:
                 self._since = now
             if now - self._since >= GONE_AFTER_S:
                 await self._forget_gone()
-            async with self._database.reading() as session:
+            # A node and its leases may change between the statements, as between two polls.
+            async with self._database.autocommit() as session:
                 nodes_and_leases = await nodes_of(session), await leases_of(session)
             self._last = now
             return nodes_and_leases
 
     async def _forget_gone(self) -> None:
-        async with self._database.reading() as session:
+        async with self._database.autocommit() as session:
             if not await repository.has_silent_node(session, GONE_AFTER_S):
                 return
         async with self._database.transaction() as session:

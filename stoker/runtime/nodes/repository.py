@@ -15,6 +15,9 @@ _LEASING = 0x73746F6C
 PLACING = "stoker_placing"
 """PostgreSQL's notification channel for new leases."""
 _NOW = func.clock_timestamp()
+# Every gateway reads these once a second, and building a statement takes as long as reading it.
+_LEASES = select(Lease).order_by(Lease.generation)
+_NODES = select(Node).order_by(Node.id)
 
 
 # --- leases ---
@@ -22,7 +25,7 @@ _NOW = func.clock_timestamp()
 
 async def leases(session: Session, spec_id: str | None = None) -> Sequence[Lease]:
     """Returns the leases of one specification, or of all, oldest first."""
-    statement = select(Lease).order_by(Lease.generation)
+    statement = _LEASES
     if spec_id is not None:
         statement = statement.where(Lease.spec_id == spec_id)
     return (await session.scalars(statement)).all()
@@ -92,7 +95,7 @@ async def delete_leases_on(session: Session, node_id: str) -> None:
 
 async def nodes(session: Session) -> Sequence[Node]:
     """Returns all nodes, ordered by id."""
-    return (await session.scalars(select(Node).order_by(Node.id))).all()
+    return (await session.scalars(_NODES)).all()
 
 
 async def has_silent_node(session: Session, silent_s: float) -> bool:

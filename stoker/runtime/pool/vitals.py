@@ -7,6 +7,16 @@ from dataclasses import dataclass, field
 from stoker.wire.passes import Batches, RecordedPasses
 from stoker.wire.protocol import Heartbeat
 
+IDLE_HEARTBEAT_S = 3.0
+"""Maximum seconds between two heartbeats of a replica without work."""
+
+
+def idle_heartbeat_s(timeout_s: float) -> float:
+    """Returns the seconds between two heartbeats of a replica without work. A silent replica is
+    replaced after the timeout, so several heartbeats must fit into it.
+    """
+    return max(1.0, min(IDLE_HEARTBEAT_S, timeout_s / 4))
+
 
 @dataclass(eq=False)
 class Vitals:

@@ -3,7 +3,8 @@
 Neither uvloop nor a task written in C reports how long a callback took. So the thread sends the
 loop a beat, twenty times a second while the loop computes. Until the loop answers, the thread
 samples the stack and the processor time of the loop's thread. Processor time separates a blocked
-loop from a machine that is busy with other work.
+loop from a machine that is busy with other work. While the loop computes little, the kernel wakes
+the thread as soon as the loop has used some processor time.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from prometheus_client.metrics_core import (
 )
 
 from stoker.server.telemetry.histogram import Histogram
+from stoker.server.telemetry.processor_alarm import ProcessorAlarm
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ work.
 """
 _QUIET_S = 0.005
 """Processor seconds per `BEAT_S`. Below this value no long step can be in progress."""
+_ALARM_S = 0.02
+"""Processor seconds of the loop after which the kernel wakes the thread."""
 LOOK_S = 0.02
 STOOD_LIMIT_S = 2.0
 WAIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -121,10 +125,30 @@ class LoopWatch:
     # --- in the watching thread ---
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread: int, clock: int) -> None:
+        try:
+            alarm = ProcessorAlarm(clock, _ALARM_S)
+        except OSError:
+            # The thread looks at the processor time more often instead.
+            alarm = None
+        try:
+            self._watch_with(loop, thread, clock, alarm)
+        finally:
+            if alarm:
+                alarm.close()
+
+    def _watch_with(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        thread: int,
+        clock: int,
+        alarm: ProcessorAlarm | None,
+    ) -> None:
         before_s, beat_at = time.clock_gettime(clock), -math.inf
         while True:
             # Waiting for an event would use more of a core.
             time.sleep(BEAT_S)
+            if alarm and time.clock_gettime(clock) - before_s < _QUIET_S:
+                alarm.wait(max(0.0, beat_at + QUIET_BEAT_S - time.monotonic()))
             if self._stopped.is_set():
                 return
             asked_at, processor_s = time.monotonic(), time.clock_gettime(clock)

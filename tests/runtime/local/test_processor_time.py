@@ -5,12 +5,12 @@ import subprocess
 import sys
 import time
 
-from stoker.runtime.local.processes.machine import computed, descendants
+from stoker.runtime.local.processes.machine import computed
+from stoker.runtime.local.processes.process_tree import ProcessTree
 from stoker.runtime.local.processes.processor_time import (
     COMPUTED_S,
     FRESH_S,
     TICKS,
-    KeptDescendants,
     KeptReadings,
     processor_s,
 )
@@ -74,28 +74,33 @@ class TestKeptReadings:
         assert [world.kept(7), world.kept(7)] == [1, 2]
 
 
-class TestKeptDescendants:
-    def test_are_read_again_after_a_process_was_created(self) -> None:
-        reads, last_pid, now = 0, 5, 0.0
+class TestProcessTree:
+    def test_only_new_processes_are_read(self) -> None:
+        last_pid, now, reads = 5, 0.0, list[int]()
+        parents = {1: 0, 3: 1, 4: 3, 5: 2}
 
-        def read(pids: object) -> dict[int, list[int]]:
-            nonlocal reads
-            reads += 1
-            return {1: [reads], 2: []}
+        def parent(pid: int) -> int:
+            reads.append(pid)
+            return parents[pid]
 
-        kept = KeptDescendants(read, last_pid=lambda: last_pid, clock=lambda: now)
-        assert kept([1, 2]) == kept([1, 2]) == {1: [1], 2: []}
+        tree = ProcessTree(
+            last_pid=lambda: last_pid, pids=lambda: [*parents], parent=parent, clock=lambda: now
+        )
+        assert tree([1, 2]) == tree([1, 2]) == {1: [3, 4], 2: [5]}
+        assert reads == [1, 3, 4, 5]
+        parents[6] = 2
+        assert tree([1, 2])[2] == [5], "the kernel says that no process was created"
         last_pid = 6
-        assert kept([1, 2]) == {1: [2], 2: []}
-        now = FRESH_S
-        assert kept([1, 2]) == {1: [3], 2: []}
-        last_pid = 0
-        assert (kept([1, 2]), kept([1, 2])) == ({1: [4], 2: []}, {1: [5], 2: []})
+        assert tree([1, 2]) == {1: [3, 4], 2: [5, 6]}
+        assert reads[4:] == [1, 6], "the parent of 1 is unknown"
+        del parents[4]
+        now = 5.0
+        assert tree([1, 2])[1] == [3], "without a new process, a list is five seconds old at most"
 
     def test_a_new_child_is_noticed(self) -> None:
-        kept, pid = KeptDescendants(descendants), os.getpid()
-        before = kept([pid])[pid]
+        tree, pid = ProcessTree(), os.getpid()
+        before = tree([pid])[pid]
         with subprocess.Popen(["sleep", "60"]) as process:
             assert process.pid not in before
-            assert process.pid in kept([pid])[pid]
+            assert process.pid in tree([pid])[pid]
             process.kill()

@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import psutil
@@ -42,20 +42,35 @@ def descendants(pids: Collection[int]) -> dict[int, list[int]]:
 
     A process that leaves its session is included. The host ends a process that leaves its parent.
     """
+    return below({pid: parent(pid) for pid in all_pids()}, pids)
+
+
+def all_pids() -> list[int]:
+    """Returns the ids of all processes that this process can see."""
+    names = os.listdir("/proc")  # noqa: PTH208 - names alone, and often
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def below(parents: Mapping[int, int], pids: Collection[int]) -> dict[int, list[int]]:
+    """Returns all descendants of each of these processes.
+
+    Args:
+        parents: maps each process to its parent, or to 0.
+    """
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - names alone, and often
-        if name.isdecimal() and (parent := _parent(name)):
-            children.setdefault(parent, []).append(int(name))
+    for pid, parent_pid in parents.items():
+        if parent_pid:
+            children.setdefault(parent_pid, []).append(pid)
     below_by_pid: dict[int, list[int]] = {}
     for pid in pids:
-        below = list(children.get(pid, ()))
-        for descendant in below:
-            below += children.get(descendant, ())
-        below_by_pid[pid] = below
+        found = list(children.get(pid, ()))
+        for descendant in found:
+            found += children.get(descendant, ())
+        below_by_pid[pid] = found
     return below_by_pid
 
 
-def _parent(pid: str) -> int:
+def parent(pid: int) -> int:
     """Returns the parent's id. 0 if the process has ended."""
     try:
         content = Path(f"/proc/{pid}/stat").read_bytes()

@@ -7,7 +7,7 @@ evicted for it.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from stoker.base.config import MIB
@@ -18,12 +18,12 @@ from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import ReplicaTable, Resident
 from stoker.runtime.local.processes.engine_host import EngineHost
 from stoker.runtime.local.processes.machine import (
-    descendants,
     folder_bytes,
     own_bytes,
     private_bytes,
 )
-from stoker.runtime.local.processes.processor_time import KeptDescendants, KeptReadings
+from stoker.runtime.local.processes.process_tree import ProcessTree
+from stoker.runtime.local.processes.processor_time import KeptReadings
 from stoker.runtime.observed import Reason
 from stoker.runtime.specification import DeploymentSpec
 from stoker.sandbox.written import most_written
@@ -76,7 +76,7 @@ class MemoryWatchdog:
         self._residents = residents
         self._memory = memory
         self._measure = measure or KeptReadings(own_bytes)
-        self._list_below = below or KeptDescendants(descendants)
+        self._list_below = below or ProcessTree()
         self._measure_below = measure_below or KeptReadings(private_bytes)
         self._looks = 0
         self._has_device = _DEVICE.exists()
@@ -141,15 +141,16 @@ class MemoryWatchdog:
         Args:
             folder: returns the folder of a replica by its id.
         """
-        for resident in list(self._residents.values()):
-            if resident.may_write is None:
-                resident.may_write = await asyncio.to_thread(most_written, resident.model_dir)
-            own_folder = folder(resident.replica.id)
-            size, count = await asyncio.to_thread(folder_bytes, own_folder, FILES)
-            if size > resident.may_write or count > FILES:
+        folders = [(item, folder(item.replica.id)) for item in self._residents.values()]
+        if not folders:
+            return
+        # One thread for all, because passing work to a thread takes longer than most folders.
+        for resident, limit, size, count in await asyncio.to_thread(_measured, folders):
+            resident.may_write = limit
+            if size > limit or count > FILES:
                 why = (
                     f"its folder held {in_words(size)} in {count} files, with a limit of "
-                    f"{in_words(resident.may_write)} in {FILES} files"
+                    f"{in_words(limit)} in {FILES} files"
                 )
                 # On many machines temporary files are stored in memory.
                 resident.pool.end(resident.replica, Reason.MEMORY_EXCEEDED, why)
@@ -170,6 +171,17 @@ class MemoryWatchdog:
         cache = most_cache_bytes(self._memory.main.total)
         device = DEVICE_BYTES if self._has_device and spec.device != "cpu" else 0
         return device + (cache if spec.pipeline in GENERATING else 0)
+
+
+def _measured(folders: Iterable[tuple[Resident, Path]]) -> list[tuple[Resident, int, int, int]]:
+    """Returns the limit in bytes, the size and the number of files of each replica's folder."""
+    measured: list[tuple[Resident, int, int, int]] = []
+    for resident, folder in folders:
+        limit = resident.may_write
+        if limit is None:
+            limit = most_written(resident.model_dir)
+        measured.append((resident, limit, *folder_bytes(folder, FILES)))
+    return measured
 
 
 def _why(used: int, claim: int, most: int) -> str:

@@ -2,12 +2,13 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+TICKS = os.sysconf("SC_CLK_TCK")
+"""The kernel's ticks in a second."""
 FRESH_S = 5.0
 """Maximum age of a kept value in seconds."""
 COMPUTED_S = 0.005
@@ -64,42 +65,3 @@ class KeptReadings(Generic[T]):
         value = self._read(pid)
         self._kept[pid] = (computed_s, now, value)
         return value
-
-
-class KeptDescendants:
-    """Lists the descendants of processes again only after the kernel has created a process."""
-
-    def __init__(
-        self,
-        read: Callable[[Collection[int]], Mapping[int, Sequence[int]]],
-        *,
-        last_pid: Callable[[], int] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._read = read
-        self._last_pid = last_pid or _last_pid
-        self._clock = clock
-        self._read_at = self._read_with = 0.0
-        self._kept: Mapping[int, Sequence[int]] = {}
-
-    def __call__(self, pids: Collection[int]) -> Mapping[int, Sequence[int]]:
-        """Returns the descendants of each of these processes."""
-        last_pid, now = self._last_pid(), self._clock()
-        is_same = last_pid > 0 and last_pid == self._read_with and self._kept.keys() == {*pids}
-        # In a container, the kernel's answer may be seconds old.
-        if not is_same or now - self._read_at >= FRESH_S:
-            self._kept = self._read(pids)
-            self._read_at, self._read_with = now, last_pid
-        return self._kept
-
-
-def _last_pid() -> int:
-    """Returns the id of the last process or thread that was created. 0 if it is unknown."""
-    try:
-        return int(Path("/proc/loadavg").read_bytes().split()[4])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
-TICKS = os.sysconf("SC_CLK_TCK")
-"""The kernel's ticks in a second."""

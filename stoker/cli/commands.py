@@ -1,0 +1,174 @@
+"""The commands and the modules that define them. A command's module is imported when it runs.
+
+Importing all modules and building their options takes 150 ms.
+"""
+
+import importlib
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+if TYPE_CHECKING:
+    from typer import _click as click
+
+
+@dataclass(frozen=True)
+class CommandEntry:
+    name: str
+    place: str
+    """Module and attribute of the function or of the group."""
+    help: str
+    """Its help in the list of commands. Equals its docstring or the help of the group."""
+
+
+ENTRIES = (
+    CommandEntry("call", "call:call", "Call a model and print the response as JSON."),
+    CommandEntry(
+        "chat", "chat:chat", "Chat with a language model. An empty line or Ctrl-D ends the chat."
+    ),
+    CommandEntry("image", "media:image", "Generate or edit images and save them to files."),
+    CommandEntry("speak", "media:speak", "Convert text to speech and save it to a file."),
+    CommandEntry("transcribe", "media:transcribe", "Transcribe a recording."),
+    CommandEntry(
+        "video",
+        "videos:video",
+        "Generate a video and save it to a file. The job continues if you stop this command.",
+    ),
+    CommandEntry("models", "call:models", "List the models that the API key can call."),
+    CommandEntry("deploy", "deploy:deploy", "Deploy an artifact or a hub model under a model ID."),
+    CommandEntry(
+        "tune",
+        "tune:tune",
+        "Measure a model on each engine and precision, and compare its answers.",
+    ),
+    CommandEntry(
+        "check",
+        "check:check",
+        "Run a deployment's checks and report failures. Exits with 1 if a check fails.",
+    ),
+    CommandEntry(
+        "open",
+        "console:open_console",
+        "Open the console in a browser. A one-time link signs you in.",
+    ),
+    CommandEntry(
+        "top",
+        "top:top",
+        "Show live requests, latency, memory and waiting models. Stop with Ctrl-C.",
+    ),
+    CommandEntry("logs", "deployments:logs", "Print the logs of a deployment's workers."),
+    CommandEntry(
+        "usage",
+        "usage:usage",
+        "Show usage and costs of the last 30 days, or of 24 hours if grouped by hour.",
+    ),
+    CommandEntry(
+        "machine",
+        "machine:machine",
+        "Show memory, engines and replicas. Operators see the replicas of all accounts.",
+    ),
+    CommandEntry(
+        "doctor",
+        "doctor:doctor",
+        "Check this machine and the server. Exits with 1 if a check fails.",
+    ),
+    CommandEntry("node", "node:app", "Run replicas for the servers of a fleet."),
+    CommandEntry("cluster", "cluster:app", "Manage fleets of machines that run replicas together."),
+    CommandEntry(
+        "deployments", "deploy:app", "Manage deployments: list, change, start, stop, logs."
+    ),
+    CommandEntry(
+        "versions", "versions:app", "Roll out new versions of a deployment and roll back."
+    ),
+    CommandEntry("videos", "videos:app", "Manage video jobs."),
+    CommandEntry("files", "files:app", "Manage generated files."),
+    CommandEntry("agents", "agents:app", "Manage agents: chat models with instructions and tools."),
+    CommandEntry("artifacts", "artifacts:app", "Push, import and manage models."),
+    CommandEntry(
+        "engines",
+        "engines:app",
+        "Manage engines with separate Python environments in the data folder.",
+    ),
+    CommandEntry("keys", "keys:app", "Manage API keys: create, list, show, rotate, revoke."),
+    CommandEntry("accounts", "accounts:app", "Manage accounts (requires an operator key)."),
+    CommandEntry(
+        "credits", "usage:credits_app", "Show the account's balance. Operators grant credits."
+    ),
+    CommandEntry("prices", "usage:prices_app", "Show prices. Operators set them."),
+)
+"""All commands except those of `main.py`, in the order of the help."""
+
+
+class LazyCommands(MutableMapping[str, "click.Command"]):
+    """Maps names to commands. Imports a command's module when the command is read."""
+
+    def __init__(self, loaded: "dict[str, click.Command]", entries: Sequence[CommandEntry]) -> None:
+        self._loaded = loaded
+        self._entries = {entry.name: entry for entry in entries}
+        self._names = dict.fromkeys([*loaded, *self._entries])
+
+    def __getitem__(self, name: str) -> "click.Command":
+        if name not in self._loaded:
+            self._loaded[name] = _load(self._entries[name])
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: "click.Command") -> None:
+        self._loaded[name] = command
+        self._names[name] = None
+
+    def __delitem__(self, name: str) -> None:
+        del self._names[name]
+        self._loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def line(self, name: str) -> "click.Command":
+        """Returns a command for the list of commands, which has a name and a help only."""
+        if name in self._loaded:
+            return self._loaded[name]
+        return TyperCommand(name, help=self._entries[name].help)
+
+
+class LazyGroup(TyperGroup):
+    """Group whose commands are imported when they run."""
+
+    def __init__(self, *, commands: "dict[str, click.Command]", **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = self._lazy = LazyCommands(commands, ENTRIES)
+        self._is_listing = False
+
+    def list_commands(self, ctx: "click.Context") -> list[str]:
+        return [*self._lazy]
+
+    def get_command(self, ctx: "click.Context", cmd_name: str) -> "click.Command | None":
+        if cmd_name not in self._lazy:
+            return None
+        return self._lazy.line(cmd_name) if self._is_listing else self._lazy[cmd_name]
+
+    def format_help(self, ctx: "click.Context", formatter: "click.HelpFormatter") -> None:
+        self._is_listing = True
+        super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: "click.Context", incomplete: str) -> list[Any]:
+        self._is_listing = True
+        return super().shell_complete(ctx, incomplete)
+
+
+def _load(entry: CommandEntry) -> "click.Command":
+    """Imports a command and builds its options."""
+    module, _, attribute = entry.place.partition(":")
+    command = getattr(importlib.import_module(f"stoker.cli.{module}"), attribute)
+    parent = typer.Typer()
+    if isinstance(command, typer.Typer):
+        parent.add_typer(command, name=entry.name)
+    else:
+        parent.command(entry.name)(command)
+    return typer.main.get_group(parent).commands[entry.name]
