@@ -4,6 +4,7 @@ logged.
 
 import json
 import logging
+import math
 import re
 import sys
 import time
@@ -31,7 +32,8 @@ def _as_json(value: object) -> str:
     """Returns a value in JSON. Encodes the most frequent types without an encoder."""
     if type(value) is str:
         return _quoted(value)
-    return repr(value) if type(value) is int else _encode(value)
+    is_plain = type(value) is int or (type(value) is float and math.isfinite(value))
+    return repr(value) if is_plain else _encode(value)
 
 
 class JsonFormatter(logging.Formatter):
