@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
@@ -99,8 +99,21 @@ def _value(value: object) -> str:
     return f'"{_escaped(quoted)}"'
 
 
+class _LineHandler(logging.StreamHandler[TextIO]):
+    """Stream handler that holds its lock once for an entry instead of twice."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.stream.write(self.format(record) + self.terminator)
+            self.stream.flush()
+        except RecursionError:
+            raise
+        except Exception:
+            self.handleError(record)
+
+
 def configure(level: str, style: Literal["json", "text"]) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _LineHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
