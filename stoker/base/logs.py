@@ -4,11 +4,12 @@ logged.
 
 import json
 import logging
+import math
 import re
 import sys
 import time
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
@@ -31,7 +32,8 @@ def _as_json(value: object) -> str:
     """Returns a value in JSON. Encodes the most frequent types without an encoder."""
     if type(value) is str:
         return _quoted(value)
-    return repr(value) if type(value) is int else _encode(value)
+    is_plain = type(value) is int or (type(value) is float and math.isfinite(value))
+    return repr(value) if is_plain else _encode(value)
 
 
 class JsonFormatter(logging.Formatter):
@@ -97,8 +99,21 @@ def _value(value: object) -> str:
     return f'"{_escaped(quoted)}"'
 
 
+class _LineHandler(logging.StreamHandler[TextIO]):
+    """Stream handler that holds its lock once for an entry instead of twice."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.stream.write(self.format(record) + self.terminator)
+            self.stream.flush()
+        except RecursionError:
+            raise
+        except Exception:
+            self.handleError(record)
+
+
 def configure(level: str, style: Literal["json", "text"]) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _LineHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

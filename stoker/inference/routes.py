@@ -20,7 +20,7 @@ from stoker.inference.session import VERSION, CallSession
 from stoker.inference.streaming import Streamed, unless_gone
 from stoker.platform.web.context import part_of
 from stoker.platform.web.prefix import base_url
-from stoker.tenancy.keys.auth import ModelCaller, on_behalf
+from stoker.tenancy.keys.auth import ModelCaller, caller_of_model
 
 _WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(;.*)?', re.IGNORECASE)
 
@@ -66,9 +66,9 @@ async def respond(operation: Operation[Any], request: Request) -> Response:
 async def session_of(request: Request) -> CallSession:
     """Returns a session for the caller of a request.
 
-    Raises the errors of `on_behalf` and `CallSession`.
+    Raises the errors of `caller_of_model` and `CallSession`.
     """
-    caller = await on_behalf(request)
+    caller = await caller_of_model(request)
     calls = part_of(request, Calls)
     settings, headers = calls.settings, request.headers
     return CallSession(

@@ -1,7 +1,7 @@
 """The path of one call: credit, deployment, media, version and runtime. Independent of HTTP."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from typing import Any, Protocol
 
 from stoker.base.config import Settings
 from stoker.base.errors import ForbiddenError, NotFoundError
@@ -73,9 +73,9 @@ class CallSession:
         """Fetches the request's media. Raises `InvalidMediaError`."""
         await self.calls.media.collect(body)
 
-    async def run(self, entry: DirectoryEntry, call: Call | Generation) -> bytes:
+    def run(self, entry: DirectoryEntry, call: Call | Generation) -> Coroutine[Any, Any, bytes]:
         """Returns the whole answer: see `Calls.run`."""
-        return await self.calls.run(
+        return self.calls.run(
             entry, call, self._choose_version, wait_s=self._wait_s, is_mirrored=True
         )
 

@@ -73,7 +73,8 @@ class Streamed(Response):
         self._first = first
         self._parts = parts
         del self.headers["content-length"]
-        self.raw_headers: list[tuple[bytes, bytes]] = [*self.raw_headers, *STREAM_HEADERS]
+        for name, value in STREAM_HEADERS:
+            self.headers[name.decode()] = value.decode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._parts):

@@ -29,7 +29,10 @@ class AnswerParts:
                 raise self._error
             if self.ended:
                 return b""
-            await self._wait(timeout_s)
+            try:
+                await self._begin_wait(timeout_s)
+            finally:
+                self._waiter = None
         content = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts.clear()
         return content
@@ -47,17 +50,14 @@ class AnswerParts:
             content += await self.next(None if until is None else until - loop.time())
         return content
 
-    async def _wait(self, timeout_s: float | None) -> None:
+    def _begin_wait(self, timeout_s: float | None) -> "asyncio.Future[None]":
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
         self._due = math.inf if timeout_s is None else loop.time() + timeout_s
         # Every token waits here, so all waits share a timer.
         if self._due < self._rings_at:
             self._set_timer(loop)
-        try:
-            await waiter
-        finally:
-            self._waiter = None
+        return waiter
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         self.close()

@@ -1,5 +1,6 @@
 """The caller as a value. Higher layers create it from a key, and lower layers read it."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -34,13 +35,17 @@ def caller_of(request: Request) -> Principal | None:
 
 
 def know_caller(request: Request, caller: Principal) -> None:
-    """Records the caller of a request. The current task then works for that caller."""
+    """Records the caller of a request."""
     request.state.caller = caller
-    work_for(caller)
 
 
 def work_for(caller: Principal) -> None:
     """Assigns the current task's work to the caller's account, for the fair share among
     accounts.
     """
-    CURRENT_CALLER.set(Party(caller.account_id or "", caller.public_id))
+    CURRENT_CALLER.set(_party(caller.account_id or "", caller.public_id))
+
+
+@functools.lru_cache(maxsize=1024)
+def _party(account_id: str, public_id: str) -> Party:
+    return Party(account_id, public_id)

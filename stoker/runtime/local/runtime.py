@@ -282,7 +282,7 @@ class LocalRuntime:
 
     # --- calls ---
 
-    async def call(
+    def call(
         self,
         spec_id: str,
         call: Call | Generation,
@@ -290,9 +290,9 @@ class LocalRuntime:
         wait_s: float,
         timeout_s: float,
         on_progress: OnProgress | None = None,
-    ) -> bytes:
+    ) -> Coroutine[Any, Any, bytes]:
         pool = self._pools.find(spec_id)
-        return await pool.call(call, wait_s=wait_s, timeout_s=timeout_s, on_progress=on_progress)
+        return pool.call(call, wait_s=wait_s, timeout_s=timeout_s, on_progress=on_progress)
 
     def stream(
         self,

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from typing import Any
 
 from stoker.base.errors import CapacityError
 from stoker.runtime.amounts import in_words
@@ -70,17 +71,15 @@ class DeploymentPool:
     def spec(self) -> DeploymentSpec:
         return self._state.spec
 
-    async def call(
+    def call(
         self,
         call: Call | Generation,
         *,
         wait_s: float,
         timeout_s: float,
         on_progress: OnProgress | None = None,
-    ) -> bytes:
-        return await self._router.call(
-            call, wait_s=wait_s, timeout_s=timeout_s, on_progress=on_progress
-        )
+    ) -> Coroutine[Any, Any, bytes]:
+        return self._router.call(call, wait_s=wait_s, timeout_s=timeout_s, on_progress=on_progress)
 
     def stream(
         self,

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from stoker.base.fairness import CURRENT_CALLER
@@ -17,6 +17,7 @@ from stoker.runtime.pool.conversion_state import ConversionState, is_proved
 from stoker.runtime.pool.lifecycle import Lifecycle
 from stoker.runtime.pool.pending_calls import PendingCalls
 from stoker.runtime.pool.pending_move import PendingMove
+from stoker.runtime.pool.sending import Sending
 from stoker.runtime.pool.transport import Channel
 from stoker.runtime.pool.vitals import Vitals
 from stoker.runtime.pool.work_messages import head_of, message_of
@@ -258,15 +259,19 @@ class ReplicaHandle(Lifecycle):
         with self.sending(call, stats, on_progress) as answer:
             return await answer.whole(timeout_s)
 
-    @contextmanager
     def sending(
         self, call: Call | Generation, stats: CallStats, on_progress: OnProgress | None = None
-    ) -> Generator[ReplicaAnswer]:
-        """Sends the call and yields its answer. If that has not ended at exit, the replica drops
-        the work.
+    ) -> Sending:
+        """Returns a context manager that sends the call and provides its answer.
 
         The amounts and durations of the work are added to `stats`.
         """
+        return Sending(partial(self.begin, call, stats, on_progress), self.finish)
+
+    def begin(
+        self, call: Call | Generation, stats: CallStats, on_progress: OnProgress | None
+    ) -> tuple[int, ReplicaAnswer]:
+        """Sends a call. Returns its id and its answer, which must be passed to `finish`."""
         if not self._calls:
             self.vitals.work_begins()
         identifier, answer = self._calls.begin(stats, on_progress)
@@ -274,15 +279,20 @@ class ReplicaHandle(Lifecycle):
         self._last_used = self._clock()
         try:
             self._send(message_of(identifier, call, CURRENT_CALLER.get().key))
-            yield answer
-        finally:
-            if not self._calls.finish(identifier):
-                self._send(Cancel(identifier))
-            self._last_used = self._clock()
-            if not self._calls:
-                self._idle.set()
-                if self._grace_s is not None:
-                    self._send_shutdown(self._grace_s)
+        except BaseException:
+            self.finish(identifier)
+            raise
+        return identifier, answer
+
+    def finish(self, identifier: int) -> None:
+        """Ends a call. If its answer has not ended, the replica drops the work."""
+        if not self._calls.finish(identifier):
+            self._send(Cancel(identifier))
+        self._last_used = self._clock()
+        if not self._calls:
+            self._idle.set()
+            if self._grace_s is not None:
+                self._send_shutdown(self._grace_s)
 
     def adopt(self, execution: Execution) -> None:
         """Makes the replica switch to the converted model. Tried once: if it fails, the replica

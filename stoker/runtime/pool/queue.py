@@ -3,11 +3,10 @@ their outcomes.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from stoker.base.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
 from stoker.base.fairness import CURRENT_CALLER
@@ -63,14 +62,13 @@ class CallQueue:
         self._listener = listener
         self._clock = clock
         self._calls = 0
-        self._by_key = Counter[str]()
+        self._by_key: dict[str, int] = {}
         self.pace = Pace(clock)
         self.demand = Demand(clock)
 
     def __len__(self) -> int:
         return self._calls
 
-    @contextmanager
     def place(
         self,
         spec: DeploymentSpec,
@@ -78,8 +76,8 @@ class CallQueue:
         *,
         adapter: AdapterName | None = None,
         is_steady: bool = False,
-    ) -> Generator[Record]:
-        """Holds a place in the queue for one call. Raises `RateLimitError` if none is free.
+    ) -> "Place":
+        """Returns a place in the queue for one call. Raises `RateLimitError` if none is free.
 
         Args:
             within_s: seconds from sending the call to a replica until its whole answer. None means
@@ -99,34 +97,24 @@ class CallQueue:
         if within_s is not None and is_steady and ahead:
             self._check_deadline(ahead, within_s)
         self._calls += 1
-        self._by_key[key] += 1
+        self._by_key[key] = self._by_key.get(key, 0) + 1
         self.demand.add()
         record = Record(begun=self._clock(), is_copy=party.is_copy, adapter=adapter)
-        try:
-            yield record
-            if record.given is not None:
-                seconds = self._clock() - record.given
-                self.pace.answered(ahead, seconds, is_bounded=within_s is not None)
-        except InferenceTimeoutError as error:
-            record.fail(error.code, error.status)
-            if within_s is not None:
-                self.pace.given_up(ahead, within_s)
-            raise
-        except StokerError as error:
-            record.fail(error.code, error.status)
-            raise
-        except (asyncio.CancelledError, GeneratorExit):
-            record.fail(CANCELLED, CANCELLED_STATUS)
-            raise
-        except Exception:
-            record.fail(InternalError.code, InternalError.status)
-            raise
-        finally:
-            self._calls -= 1
-            self._by_key[key] -= 1
-            if not self._by_key[key]:
-                del self._by_key[key]
-            self._report(record, spec)
+        return Place(self, record, spec, key=key, ahead=ahead, within_s=within_s)
+
+    def leave(self, place: "Place") -> None:
+        """Gives a place back and reports the outcome of its call."""
+        record, key = place.record, place.key
+        if record.outcome == OK and record.given is not None:
+            seconds = self._clock() - record.given
+            self.pace.answered(place.ahead, seconds, is_bounded=place.within_s is not None)
+        elif record.outcome == InferenceTimeoutError.code and place.within_s is not None:
+            self.pace.given_up(place.ahead, place.within_s)
+        self._calls -= 1
+        self._by_key[key] -= 1
+        if not self._by_key[key]:
+            del self._by_key[key]
+        self._report(record, place.spec)
 
     def _report(self, record: Record, spec: DeploymentSpec) -> None:
         """Reports an ended call to the listener, once its replica has reported the outcome."""
@@ -144,12 +132,12 @@ class CallQueue:
         if self._calls < most:
             return False
         keys = len(self._by_key) + (key not in self._by_key)
-        return self._calls >= 2 * most or self._by_key[key] >= most // keys
+        return self._calls >= 2 * most or self._by_key.get(key, 0) >= most // keys
 
     def _ahead(self, key: str) -> int:
         """Returns how many calls come before the next call of a key, as keys take turns."""
         keys = len(self._by_key) + (key not in self._by_key)
-        return min(self._calls, (self._by_key[key] + 1) * keys - 1)
+        return min(self._calls, (self._by_key.get(key, 0) + 1) * keys - 1)
 
     def _check_deadline(self, ahead: int, within_s: float) -> None:
         """Raises `RateLimitError` if the answer would arrive too late."""
@@ -164,3 +152,44 @@ class CallQueue:
             code="queue_full",
             retry_after_s=max(1.0, expected_s - within_s),
         )
+
+
+class Place:
+    """The place of one call in the queue. A context manager, left at the call's end.
+
+    A class, because a generator would cost every call more.
+    """
+
+    def __init__(
+        self,
+        queue: CallQueue,
+        record: Record,
+        spec: DeploymentSpec,
+        *,
+        key: str,
+        ahead: int,
+        within_s: float | None,
+    ) -> None:
+        self.record = record
+        self.spec = spec
+        self.key = key
+        self.ahead = ahead
+        self.within_s = within_s
+        self._queue = queue
+
+    def __enter__(self) -> Record:
+        return self.record
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, StokerError):
+            self.record.fail(error.code, error.status)
+        elif isinstance(error, asyncio.CancelledError | GeneratorExit):
+            self.record.fail(CANCELLED, CANCELLED_STATUS)
+        elif isinstance(error, Exception):
+            self.record.fail(InternalError.code, InternalError.status)
+        self._queue.leave(self)

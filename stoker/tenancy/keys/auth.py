@@ -40,17 +40,24 @@ async def authenticate(
     `RateLimitError` if the key's limit is reached, and `ForbiddenError` if another site's page uses
     the cookie.
     """
-    return caller_of(request) or await _identified(request)
+    known = caller_of(request)
+    if known is None:
+        known = await _identified(request)
+        know_caller(request, known)
+    return known
 
 
 async def _identified(request: Request) -> Principal:
-    """Identifies the caller and counts the request. Raises the errors of `authenticate`."""
+    """Identifies the caller and counts the request. The current task then works for that caller.
+
+    Raises the errors of `authenticate`.
+    """
     if token := cookie_of(request):
         caller = (await part_of(request, Sessions).check(token)).principal
         check_csrf(request, token)
     else:
         caller = await _checked(request)
-    know_caller(request, caller)
+    work_for(caller)
     if caller.limits:
         await part_of(request, RateLimits).ready(caller)
         _count(request, caller)
@@ -190,7 +197,17 @@ async def on_behalf(request: Request) -> Principal:
 
     Raises the same errors as `authenticate`, and `InvalidRequestError` and `NotFoundError`.
     """
-    caller = await authenticate(request)
+    return await _acting(request, await authenticate(request))
+
+
+async def caller_of_model(request: Request) -> Principal:
+    """As `on_behalf`, for a request that nothing has authenticated before or authenticates
+    again.
+    """
+    return await _acting(request, await _identified(request))
+
+
+async def _acting(request: Request, caller: Principal) -> Principal:
     if caller.scope is not Scope.OPERATOR:
         return caller
     named = request.headers.get(ACCOUNT_HEADER)

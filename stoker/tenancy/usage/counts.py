@@ -59,8 +59,9 @@ class Counts(RuntimeListener):
         values["requests"] += 1
         values["errors"] += call.outcome not in (OK, CANCELLED)
         values["mirrored"] += call.is_copy
-        for name in WORKED_ON:
-            values[name] += max(0, min(_MOST, call.counts.get(name, 0)))
+        for name, count in call.counts.items():
+            if name in WORKED_ON:
+                values[name] += max(0, min(_MOST, count))
 
     def take(self) -> list[Counted]:
         """Returns all counts that have changed since they were acknowledged."""

@@ -79,6 +79,23 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_messages_of_one_turn_arrive_in_order(
+    channel: Channel, received: list[list[bytes]], path: str
+) -> None:
+    peer = Peer(path)
+    peer.send(SECRET)
+    peer.send(b"ready")
+    await until(lambda: received == [[b"ready"]])
+    messages = [[b"%d" % number, b"x" * 70_000 * (number == 3)] for number in range(6)]
+    for frames in messages[:5]:
+        channel.send(frames)
+    arrived = await peer.receive()
+    while len(arrived) < 5:
+        arrived += await peer.receive()
+    channel.send(messages[5])
+    assert arrived + await peer.receive() == messages
+
+
 async def test_a_call_to_a_process_that_has_just_ended(channel: Channel, path: str) -> None:
     """The process's socket closes before the host reports its end. Another replica accepts the
     call.
