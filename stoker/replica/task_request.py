@@ -17,6 +17,8 @@ _REPORTED_EVERY = 0.005
 """Minimum share of the work between two progress reports."""
 _CHECKED = (Mapping, list, tuple, float)
 """Types of results that `_check_numbers` examines inside, in addition to arrays."""
+_WITHOUT_NUMBERS = frozenset({str, int, bool, bytes, type(None)})
+"""Types of results that are neither NaN nor infinite."""
 _WRITTEN: Mapping[str, Any] = {}
 """Replaces an output that is no longer needed."""
 
@@ -140,6 +142,8 @@ def _check_numbers(value: Any) -> None:
     """Raises `NoNumbersError` if a result contains a NaN or an infinity. JSON would have null
     there.
     """
+    if type(value) in _WITHOUT_NUMBERS:
+        return
     if isinstance(value, float):
         if not math.isfinite(value):
             raise NoNumbersError
