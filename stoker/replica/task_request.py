@@ -15,6 +15,8 @@ from stoker.wire.protocol import Work
 
 _REPORTED_EVERY = 0.005
 """Minimum share of the work between two progress reports."""
+_SHORT_TEXT = 2000
+"""Maximum characters of a short text."""
 _CHECKED = (Mapping, list, tuple, float)
 """Types of results that `_check_numbers` examines inside, in addition to arrays."""
 _WITHOUT_NUMBERS = frozenset({str, int, bool, bytes, type(None)})
@@ -64,6 +66,12 @@ class RequestState:
     @property
     def id(self) -> int:
         return self.work.id
+
+    @property
+    def is_short_text(self) -> bool:
+        """True if the only item is a text of a few hundred words."""
+        items = self.work.items
+        return len(items) == 1 and isinstance(items[0], str) and len(items[0]) <= _SHORT_TEXT
 
     def repeat(self) -> None:
         """Forgets all results, so that the request is computed again."""

@@ -1,6 +1,7 @@
 """Token classification: which tokens name a person, a place, …"""
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
@@ -69,6 +70,12 @@ class TokenClassificationStages(TextPipelineStages):
             sample.extras.setdefault("offset_mapping", None)
             sample.extras |= {"sentence": item, "word_ids": None, "word_to_chars_map": None}
         return samples
+
+    def attach(self, model: Any) -> None:
+        super().attach(model)
+        # The pipeline object reads each token's label, which takes longer from the configuration.
+        labels = SimpleNamespace(id2label=model.config.id2label)
+        self._pipe.model = SimpleNamespace(config=labels)
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
