@@ -52,7 +52,7 @@ from stoker.wire.protocol import ChosenPrecision, Execution, RequestFailure, Sen
 log = logging.getLogger(__name__)
 
 _FEW_REQUESTS = 4
-"""Maximum number of open requests with which the receiving thread prepares texts."""
+"""Maximum number of open requests, or samples of a batch, for quick steps on other threads."""
 
 
 class TaskWorker:
@@ -404,9 +404,10 @@ class TaskWorker:
             with self._finishing.measured(len(batch)):
                 self._finish(batch, outputs)
 
-        # The engine has nothing else to do.
+        # The engine has nothing else to do for so short a time.
         is_idle = not (len(self._queue) or overlaps(self._engine))
-        if not (is_idle and self._finishing.is_quick and self._side.handle_now(finish)):
+        is_short = len(batch) <= _FEW_REQUESTS and self._finishing.is_quick
+        if not (is_idle and is_short and self._side.handle_now(finish)):
             self._side.put(finish)
 
     def partial(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
