@@ -2,8 +2,8 @@
 
 The budget counts *padded* tokens: a batch costs its longest sample times its size. If the engine
 packs its batches, the budget counts only real tokens. Pixels and sound are counted as tokens, too.
-The queue has no wait window: the engine takes all queued entries when it asks, so a lone request
-never waits for others.
+The engine takes all queued entries when it asks, so a lone request never waits for others. Only
+inputs that are quickly prepared, one after the other, wait for the last of them.
 
 Inputs of many samples, such as the sentences of a spoken text, take turns: a later input waits for
 one of them, not for all. Requests of different keys take turns, too: a late request waits for one
@@ -30,6 +30,10 @@ a / b lies between a nineteenth and a tenth of the resulting budget. On a GPU, p
 thousand tokens take the same time, and larger ones b n.
 """
 
+MOST_GATHERING_S = 0.002
+"""Maximum seconds for which the engine waits while further inputs are prepared. A pass of a small
+model takes about as long, whatever its size.
+"""
 _MOST_PADDING = 8
 """Maximum ratio of a packed batch's padded tokens to the budget. Embeddings and heads compute the
 padding too.
@@ -92,23 +96,43 @@ class BatchQueue:
         self._turn = 0
         """Turn of the last batch."""
         self._turns = Turns()
+        self._more_follow = False
+        """True if the latest entries are soon followed by others."""
         self._changed = threading.Condition()
         self._closed = self._woken = False
 
-    def put(self, entries: Sequence[QueuedSample], party: str = "") -> None:
+    def put(
+        self, entries: Sequence[QueuedSample], party: str = "", *, more_follow: bool = False
+    ) -> None:
         """Adds the samples of one input: one per turn, starting with the next turn.
 
         Args:
             party: the API key of the request.
+            more_follow: the engine waits for further entries until `announce`, a full batch or
+                the end of `MOST_GATHERING_S`.
         """
         with self._changed:
             for turn, entry in enumerate(entries, self._turn + 1):
                 entry.turn, entry.party = turn, party
+            is_sorted = not self._entries or self._entries[-1].turn <= self._turn + 1
             self._entries.extend(entries)
             self._cost += sum(entry.cost for entry in entries)
-            # The sort is stable: in each turn, the oldest comes first.
-            self._entries.sort(key=lambda entry: entry.turn)
-            self._changed.notify()
+            if not is_sorted:
+                # The sort is stable: in each turn, the oldest comes first.
+                self._entries.sort(key=lambda entry: entry.turn)
+            is_awake = self._more_follow
+            self._more_follow = more_follow
+            if not (more_follow and is_awake) or self._is_full():
+                self._changed.notify()
+
+    def announce(self) -> None:
+        """Lets the engine take the entries, because no others follow soon. Callable from any
+        thread.
+        """
+        if self._more_follow:
+            with self._changed:
+                self._more_follow = False
+                self._changed.notify()
 
     def drop(self, request_id: int) -> int:
         """Removes a request's samples. Returns how many were still waiting."""
@@ -137,6 +161,9 @@ class BatchQueue:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._entries or self._closed or self._woken, timeout)
+            if self._more_follow and self._entries:
+                self._changed.wait_for(self._is_gathered, MOST_GATHERING_S)
+                self._more_follow = False
             self._woken = False
             return bool(self._entries) or not self._closed
 
@@ -158,6 +185,9 @@ class BatchQueue:
     def is_short(self) -> bool:
         """True if the entries fill less than a part of a batch. Callable from any thread."""
         return self._cost < self.budget * _SHORT
+
+    def _is_gathered(self) -> bool:
+        return not self._more_follow or self._woken or self._is_full()
 
     def _is_full(self) -> bool:
         return self._closed or self._cost >= self.budget

@@ -251,6 +251,8 @@ class EngineThread:
             log.exception("output could not be continued")
             self._listener.failed(entry)
             return True
+        if not following:
+            return False
         self._queue.put(following, entry.party)
         if not any(successor.position == entry.position for successor in following):
             return False

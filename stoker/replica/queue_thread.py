@@ -1,6 +1,7 @@
 """A thread that works through a queue."""
 
 import queue
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
@@ -55,14 +56,31 @@ class Lanes(Generic[Item]):
 
 
 class QueueThread(Generic[Item]):
-    """Handles queued items, one at a time. An error of the handler ends the thread."""
+    """Handles queued items, one at a time. An error of the handler ends the thread.
 
-    def __init__(self, name: str, handle: Callable[[Item], None], counters: Counters) -> None:
+    Another thread may handle an item itself while this one has none, which saves waking it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handle: Callable[[Item], None],
+        counters: Counters,
+        *,
+        before_waiting: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            before_waiting: called on the thread whenever no item is left.
+        """
         self._handle = handle
+        self._before_waiting = before_waiting
         self._queue: queue.SimpleQueue[_Put[Item] | None] = queue.SimpleQueue()
         self._lanes: Lanes[Item] = Lanes()
         """Lanes that only this thread uses."""
         self._is_ending = False
+        self._handling = threading.Lock()
+        """Held by the thread that handles an item."""
         self._pulse = counters.pulse(lambda: self.is_behind)
         self._thread = NamedThread(name, self._run)
 
@@ -84,6 +102,20 @@ class QueueThread(Generic[Item]):
         """
         self._queue.put(_Put(item, party, is_last))
 
+    def handle_now(self, item: Item) -> bool:
+        """Handles an item on the calling thread. Returns False, without handling it, if the queue's
+        thread is busy.
+        """
+        if not self._handling.acquire(blocking=False):
+            return False
+        try:
+            if self.is_behind:
+                return False
+            self._handle(item)
+            return True
+        finally:
+            self._handling.release()
+
     def finish(self) -> None:
         """Handles the items queued until now, then ends the thread."""
         self._queue.put(None)
@@ -97,13 +129,16 @@ class QueueThread(Generic[Item]):
                 return
             # Not `with`: a thread that its handler ended must count as stalled.
             self._pulse.is_working = True
-            self._handle(self._lanes.next())
+            with self._handling:
+                self._handle(self._lanes.next())
             self._pulse.stepped()
             self._pulse.is_working = False
 
     def _take_in(self) -> None:
         """Sorts queued items into the lanes. Waits for an item if the lanes are empty."""
         while not self._queue.empty() or not (self._lanes or self._is_ending):
+            if not self._lanes and self._queue.empty():
+                self._before_waiting()
             put = self._queue.get()
             if put is None:
                 self._is_ending = True

@@ -15,8 +15,12 @@ from stoker.wire.protocol import Work
 
 _REPORTED_EVERY = 0.005
 """Minimum share of the work between two progress reports."""
+_SHORT_TEXT = 2000
+"""Maximum characters of a short text."""
 _CHECKED = (Mapping, list, tuple, float)
 """Types of results that `_check_numbers` examines inside, in addition to arrays."""
+_WITHOUT_NUMBERS = frozenset({str, int, bool, bytes, type(None)})
+"""Types of results that are neither NaN nor infinite."""
 _WRITTEN: Mapping[str, Any] = {}
 """Replaces an output that is no longer needed."""
 
@@ -62,6 +66,12 @@ class RequestState:
     @property
     def id(self) -> int:
         return self.work.id
+
+    @property
+    def is_short_text(self) -> bool:
+        """True if the only item is a text of a few hundred words."""
+        items = self.work.items
+        return len(items) == 1 and isinstance(items[0], str) and len(items[0]) <= _SHORT_TEXT
 
     def repeat(self) -> None:
         """Forgets all results, so that the request is computed again."""
@@ -140,6 +150,8 @@ def _check_numbers(value: Any) -> None:
     """Raises `NoNumbersError` if a result contains a NaN or an infinity. JSON would have null
     there.
     """
+    if type(value) in _WITHOUT_NUMBERS:
+        return
     if isinstance(value, float):
         if not math.isfinite(value):
             raise NoNumbersError

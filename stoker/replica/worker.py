@@ -2,11 +2,13 @@
 
 It uses three threads: the caller's (input and output), one that prepares inputs and finishes
 outputs, and one that owns the engine. The forward pass releases the GIL, so the others work at the
-same time. If preparation is slow, other processes may do it (see `stoker.replica.preparation`).
+same time. A thread that has nothing else to do does quick steps itself, because waking another one
+takes longer. If preparation is slow, other processes may do it (see `stoker.replica.preparation`).
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from stoker.models.adapters.applying import Adapters
@@ -15,7 +17,6 @@ from stoker.models.engines.invalid_numbers import is_invalid
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages import known_tokens
 from stoker.models.stages.base import (
-    InputError,
     NoNumbersError,
     Sample,
     Stages,
@@ -33,6 +34,7 @@ from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters
 from stoker.replica.engine_thread import MODEL_FAILED, EngineThread
 from stoker.replica.failures import Step
+from stoker.replica.mean_time import MeanTime
 from stoker.replica.open_requests import OpenRequests
 from stoker.replica.passes import Passes
 from stoker.replica.precision_fallback import PrecisionFallback
@@ -48,6 +50,9 @@ from stoker.wire.passes import RecordedPasses
 from stoker.wire.protocol import ChosenPrecision, Execution, RequestFailure, Send, Sharing, Work
 
 log = logging.getLogger(__name__)
+
+_FEW_REQUESTS = 4
+"""Maximum number of open requests, or samples of a batch, for quick steps on other threads."""
 
 
 class TaskWorker:
@@ -93,8 +98,9 @@ class TaskWorker:
             is_packed=stages.sharing is Sharing.PACKED,
         )
         self._side: QueueThread[Callable[[], None]] = QueueThread(
-            "side", lambda task: task(), self.counters
+            "side", lambda task: task(), self.counters, before_waiting=self._queue.announce
         )
+        self._finishing = MeanTime()
         self._preparer = Preparer(
             stages,
             preparation,
@@ -176,8 +182,17 @@ class TaskWorker:
         self._begin_items(request)
 
     def _begin_items(self, request: RequestState) -> None:
+        if self._is_light(request) and self._side.handle_now(lambda: self._prepare(request, 0)):
+            return
         for index in range(len(request.work.items)):
             self._side.put(lambda index=index: self._prepare(request, index), request.work.key)
+
+    def _is_light(self, request: RequestState) -> bool:
+        """True if the calling thread may prepare a request, because that takes less than waking
+        another thread. Among many requests, each key gets its turn instead.
+        """
+        are_few = len(self._requests) <= _FEW_REQUESTS
+        return are_few and self._preparer.is_quick and request.is_short_text
 
     def adopt(self, execution: Execution) -> None:
         self._engine_thread.adopt(execution)
@@ -208,7 +223,9 @@ class TaskWorker:
             try:
                 adapter = adapted(self._adapters, work.adapter)
                 samples = prepare()
-                self._check(samples, work.items[index], work.parameters)
+                known_tokens.refuse_unknown(
+                    self._stages, samples, work.items[index], work.parameters
+                )
                 for sample in samples:
                     sample.adapter = adapter
                 if work.stream:
@@ -223,6 +240,7 @@ class TaskWorker:
         self._queue.put(
             [free_entry for free_entry in entries if not free_entry.sample.is_held],
             request.work.key,
+            more_follow=self._preparer.is_quick and self._side.is_behind,
         )
 
     def _entry(
@@ -239,14 +257,6 @@ class TaskWorker:
             key=self._stages.batch_key(sample),
         )
 
-    def _check(self, samples: Sequence[Sample], item: Any, parameters: Mapping[str, Any]) -> None:
-        """Raises `InputError` for a token that the model has no embedding for."""
-        stages = self._stages
-        tokenizer = getattr(stages, "tokenizer", None)
-        known_tokens.refuse_unknown(
-            samples, stages.embedded, tokenizer, stages.config, item=item, parameters=parameters
-        )
-
     def _begin(self, request: RequestState, samples: Sequence[Sample]) -> None:
         work = request.work
         request.writer = self._stages.writer(work.parameters, work.finishing)
@@ -260,6 +270,7 @@ class TaskWorker:
     def _finish(
         self, entries: Sequence[QueuedSample], outputs: Sequence[Mapping[str, Any]]
     ) -> None:
+        self._queue.announce()
         with self._flight.preparing.of(entry.request_id for entry in entries):
             for entry, output in zip(entries, outputs, strict=True):
                 request: RequestState = entry.owner
@@ -290,7 +301,10 @@ class TaskWorker:
     def _write(self, request: RequestState, writer: StreamWriter) -> None:
         """Sends the outputs that arrived, in the samples' order."""
         if request.invalid:
-            self._fail_stream(request)
+            # Later answers are computed in float32 if that may help.
+            if self._fallback:
+                self._fallback.request()
+            self._fail(request, 0, failures.NO_NUMBERS, NoNumbersError())
             return
         try:
             while (output := request.next_output()) is not None:
@@ -302,15 +316,8 @@ class TaskWorker:
         if rest is not None:
             self._answer(request, rest)
 
-    def _fail_stream(self, request: RequestState) -> None:
-        """Fails a streamed answer that contains NaN or infinity. Later answers are computed in
-        float32 if that may help.
-        """
-        if self._fallback:
-            self._fallback.request()
-        self._fail(request, 0, failures.NO_NUMBERS, NoNumbersError())
-
     def _write_partial(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
+        self._queue.announce()
         request: RequestState = entry.owner
         if request.writer and not request.done:
             try:
@@ -353,14 +360,12 @@ class TaskWorker:
     # --- the ends of a request ---
 
     def _answer(self, request: RequestState, content: bytes) -> None:
-        if self._close(request.id):
+        # No sample of it is in the queue any more.
+        if self._requests.close(request.id):
             self._replies.result(request.id, content, request.counts, request.phases.end())
 
     def _fail(self, request: RequestState, index: int, step: Step, error: Exception) -> None:
-        def place(error: InputError | None) -> str:
-            return request.place(index, error)
-
-        self._end(failures.failure(request.id, step, error, place))
+        self._end(failures.failure(request.id, step, error, partial(request.place, index)))
 
     def _end(self, failure: RequestFailure) -> None:
         if self._close(failure.id):
@@ -395,7 +400,15 @@ class TaskWorker:
         return [self._entry(request, entry.item, at, sample) for at, sample in samples]
 
     def finished(self, batch: Sequence[QueuedSample], outputs: Sequence[Mapping[str, Any]]) -> None:
-        self._side.put(lambda: self._finish(batch, outputs))
+        def finish() -> None:
+            with self._finishing.measured(len(batch)):
+                self._finish(batch, outputs)
+
+        # The engine has nothing else to do for so short a time.
+        is_idle = not (len(self._queue) or overlaps(self._engine))
+        is_short = len(batch) <= _FEW_REQUESTS and self._finishing.is_quick
+        if not (is_idle and is_short and self._side.handle_now(finish)):
+            self._side.put(finish)
 
     def partial(self, entry: QueuedSample, output: Mapping[str, Any]) -> None:
         self._side.put(lambda: self._write_partial(entry, output))

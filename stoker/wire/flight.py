@@ -16,6 +16,7 @@ PREPARING, RUNNING = range(SLOTS)
 """Slots of the record: requests that are prepared or finished, and requests in the engine."""
 CAPACITY = 255
 _SLOT = struct.Struct(f"<{CAPACITY + 1}Q")
+_NUMBER = struct.Struct("<Q")
 _NAME_START = _SLOT.size * SLOTS
 _NAME_LENGTH = struct.Struct("<H")
 _NAME_BYTES = 254
@@ -38,11 +39,12 @@ class FlightRecord:
         done.
         """
         ids = list(dict.fromkeys(request_ids))[:CAPACITY]
-        packed = struct.pack(f"<{len(ids)}Q", *ids)
         start = slot * _SLOT.size
         # The count is written last, so that a reader never sees ids that are not written yet.
-        self._map[start + 8 : start + 8 + len(packed)] = packed
-        self._map[start : start + 8] = struct.pack("<Q", len(ids))
+        if ids:
+            packed = struct.pack(f"<{len(ids)}Q", *ids)
+            self._map[start + 8 : start + 8 + len(packed)] = packed
+        self._map[start : start + 8] = _NUMBER.pack(len(ids))
 
     def note_recording(self, name: str) -> None:
         """Records the name of the pass that is being recorded. Empty means none."""

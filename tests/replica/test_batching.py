@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.models.stages.base import Sample
+from stoker.replica import batching
 from stoker.replica.batching import (
     DEVICE_STARTS_A_BUDGET,
     STRETCH,
@@ -19,6 +20,7 @@ from stoker.replica.batching import (
     is_one_batch,
     split,
 )
+from tests.replica.preparation.support import wait_until
 
 
 def entry(
@@ -178,6 +180,38 @@ class TestBatchQueue:
         queue.put([entry(8)])
         thread.join(10)
         assert results == [True]
+        assert len(queue.take()) == 1
+
+    def test_gathers_entries_that_follow_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(batching, "MOST_GATHERING_S", 60)
+        queue = BatchQueue(512)
+        sizes: list[int] = []
+
+        def take() -> None:
+            while queue.wait():
+                sizes.append(len(queue.take()))
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        for _ in range(3):
+            queue.put([entry(8)], more_follow=True)
+        assert not sizes
+        queue.announce()
+        wait_until(lambda: sizes == [3])
+        # A full batch, and an entry without followers, are taken at once.
+        for _ in range(64):
+            queue.put([entry(8)], more_follow=True)
+        wait_until(lambda: sizes == [3, 64])
+        queue.put([entry(8)], more_follow=True)
+        queue.put([entry(8)])
+        wait_until(lambda: sum(sizes) == 69)
+        queue.close()
+        thread.join(10)
+
+    def test_gathers_only_for_a_moment(self) -> None:
+        queue = BatchQueue(512)
+        queue.put([entry(8)], more_follow=True)
+        assert queue.wait()
         assert len(queue.take()) == 1
 
     def test_woken_it_comes_back_with_nothing(self) -> None:

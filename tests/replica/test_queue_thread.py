@@ -4,6 +4,7 @@ import threading
 
 from stoker.replica.counters import Counters
 from stoker.replica.queue_thread import Lanes, QueueThread
+from tests.replica.preparation.support import wait_until
 
 
 class TestLanes:
@@ -58,3 +59,34 @@ class TestQueueThread:
         thread.finish()
         assert handled[-1] == -1
         assert sorted(handled) == [*range(-1, 100)]
+
+    def test_another_thread_handles_an_item_only_while_nothing_waits(self) -> None:
+        handled: list[str] = []
+        begun, going = threading.Event(), threading.Event()
+
+        def handle(item: str) -> None:
+            handled.append(f"{item} by {threading.current_thread().name}")
+            if item == "slow":
+                begun.set()
+                going.wait(60)
+
+        threads: list[str] = []
+        thread = QueueThread(
+            "test",
+            handle,
+            Counters(),
+            before_waiting=lambda: threads.append(threading.current_thread().name),
+        )
+        me = threading.current_thread().name
+        assert thread.handle_now("first")
+        thread.put("slow")
+        assert not thread.handle_now("early")
+        thread.start()
+        assert begun.wait(60)
+        assert not thread.handle_now("early")
+        going.set()
+        wait_until(lambda: len(threads) == 1)
+        assert thread.handle_now("last")
+        thread.finish()
+        assert handled == [f"first by {me}", "slow by test", f"last by {me}"]
+        assert threads == ["test"]

@@ -87,30 +87,25 @@ def refuse_needed(tokenizer: Any, tokens: Iterable[int], rows: int, why: str) ->
 
 
 def refuse_unknown(
-    samples: Sequence[Sample],
-    rows: int | None,
-    tokenizer: Any,
-    config: Any,
-    *,
-    item: Any,
-    parameters: Mapping[str, Any],
+    stages: Stages, samples: Sequence[Sample], item: Any, parameters: Mapping[str, Any]
 ) -> None:
     """Raises `InputError`, which names the token, if a sample has a token without a row.
 
     Args:
-        rows: Number of rows of the embedding. None disables the check.
         item, parameters: The request's item and parameters, to find the field with the token.
     """
+    rows = stages.embedded
     if rows is None:
         return
     for sample in samples:
         ids = sample.features.get("input_ids")
         if ids is None or ids.is_floating_point() or not ids.numel() or int(ids.max()) < rows:
             continue
-        masked = {getattr(config, name, None) for name in _PLACEHOLDERS}
+        masked = {getattr(stages.config, name, None) for name in _PLACEHOLDERS}
         beyond: Any = ids[ids >= rows]
         unknown = [token for token in cast("list[int]", beyond.tolist()) if token not in masked]
         if unknown:
+            tokenizer = getattr(stages, "tokenizer", None)
             raise _refusal(unknown[0], rows, tokenizer, item, parameters)
 
 

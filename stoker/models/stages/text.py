@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.models.stages import added_tokens
 from stoker.models.stages.base import InputError, Sample, Stages
+from stoker.models.stages.direct_tokens import DirectTokenizer
 from stoker.models.stages.positions import most_positions
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class TextStages(Stages):
             }
             self.padding = {name: values.get(name, 0) for name in self.tokenizer.model_input_names}
         self._most_positions: int | None = None
+        self._direct = DirectTokenizer.of(self.tokenizer, self.tokenizer_options)
 
     def attach(self, model: Any) -> None:
         super().attach(model)
@@ -84,10 +86,7 @@ class TextStages(Stages):
         lengths = [limit] if truncation else []
         if most is not None:
             lengths.append(most + self.tokenizer.num_special_tokens_to_add())
-        cut = {"max_length": min(lengths)} if lengths else {}
-        encoded = self.tokenizer(
-            text, return_tensors="pt", truncation=bool(cut), **cut, **self.tokenizer_options
-        )
+        encoded = self._encoded(text, min(lengths, default=None))
         features = {name: encoded[name] for name in self.tokenizer.model_input_names}
         extras = {name: value for name, value in encoded.items() if name not in features}
         length = features["input_ids"].shape[1]
@@ -96,6 +95,15 @@ class TextStages(Stages):
         if length > limit:
             raise self.too_long(length, limit, field)
         return Sample(features, extras)
+
+    def _encoded(self, text: str, most: int | None) -> Mapping[str, Any]:
+        """Returns the tokenizer's outputs as tensors, cut to `most` tokens."""
+        if self._direct and most is None:
+            return self._direct(text)
+        cut = {} if most is None else {"max_length": most}
+        return self.tokenizer(
+            text, return_tensors="pt", truncation=bool(cut), **cut, **self.tokenizer_options
+        )
 
     def token_sample(
         self, tokens: list[int], *, truncation: bool, field: str, limit: int | None = None

@@ -4,12 +4,10 @@ import math
 import time
 from collections.abc import Callable
 
+from stoker.replica.mean_time import MeanTime
+
 SLOW_S = 0.001
 """Minimum mean time of one item in seconds for which another process pays off."""
-FIRST_ITEMS = 8
-"""Number of items before the mean is used."""
-_WEIGHT = 0.1
-"""Weight of the newest item in the mean."""
 WINDOW_S = 5.0
 """Seconds after which processes without use end."""
 
@@ -19,19 +17,21 @@ class PreparationDemand:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._items = 0
-        self._mean_s = 0.0
+        self._time = MeanTime()
         self._peak = 0
         self._window_ends = clock() + WINDOW_S
 
     def took(self, seconds: float) -> None:
         """Records the duration of a preparation."""
-        self._items += 1
-        self._mean_s += (seconds - self._mean_s) * max(_WEIGHT, 1 / self._items)
+        self._time.took(seconds)
 
     @property
     def is_slow(self) -> bool:
-        return self._items >= FIRST_ITEMS and self._mean_s > SLOW_S
+        return self._time.is_above(SLOW_S)
+
+    @property
+    def is_quick(self) -> bool:
+        return self._time.is_quick
 
     def saw(self, items: int) -> None:
         """Records the number of items that are prepared or wait for it."""

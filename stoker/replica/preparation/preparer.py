@@ -13,7 +13,8 @@ from typing import Any, cast
 from stoker.media.media import Media
 from stoker.models.stages.base import Sample, Stages
 from stoker.replica.counters import Counters
-from stoker.replica.preparation.demand import FIRST_ITEMS, PreparationDemand
+from stoker.replica.mean_time import FIRST_ITEMS
+from stoker.replica.preparation.demand import PreparationDemand
 from stoker.replica.preparation.parent import PreparationParent
 from stoker.replica.preparation.payload import NotTransferableError, copied
 from stoker.replica.preparation.pool import PreparationJob, PreparationPool, Prepared
@@ -82,6 +83,11 @@ class Preparer:
     def processes(self) -> list[int]:
         """Ids of the processes."""
         return self._pool.pids if self._pool else []
+
+    @property
+    def is_quick(self) -> bool:
+        """True if the next item is prepared at once."""
+        return self._demand.is_quick
 
     def take(self, request: RequestState, index: int, deliver: Callable[[Prepared], None]) -> bool:
         """Returns True if another process prepares an item.

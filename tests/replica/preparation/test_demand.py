@@ -1,7 +1,7 @@
 """When preparation processes are used, and how many."""
 
+from stoker.replica.mean_time import FIRST_ITEMS
 from stoker.replica.preparation.demand import (
-    FIRST_ITEMS,
     SLOW_S,
     WINDOW_S,
     PreparationDemand,

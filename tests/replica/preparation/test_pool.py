@@ -14,9 +14,10 @@ import pytest
 
 from stoker.models.stages.base import InputError, Sample
 from stoker.replica.counters import Counters
+from stoker.replica.mean_time import FIRST_ITEMS
 from stoker.replica.preparation import demand, process
 from stoker.replica.preparation import pool as pools
-from stoker.replica.preparation.demand import FIRST_ITEMS, SLOW_S, PreparationDemand
+from stoker.replica.preparation.demand import SLOW_S, PreparationDemand
 from stoker.replica.preparation.parent import PreparationParent
 from stoker.replica.preparation.permits import Permits
 from stoker.replica.preparation.pool import (
