@@ -10,19 +10,23 @@ import os
 import random
 import time
 from collections.abc import Hashable
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from stoker.models.engines import rounding
+from stoker.models.engines import packed_rows, rounding, sharing
 from stoker.models.engines.openvino import IN_STEPS, ConversionVerdict, ConvertedForm
+from stoker.models.engines.packed_attention import NotPackableError
+from stoker.models.engines.packed_rows import RowPacking, RowPlan
 from stoker.models.engines.precision import stored_dtype
 from stoker.models.engines.probing import (
     CALIBRATED_BY,
     EXPORTED_TOKENS,
     batch_of,
+    difference,
     examples,
     tensors,
 )
@@ -35,12 +39,21 @@ from stoker.models.stages.stateful import NotExportableError
 from stoker.models.tasks.registry import GENERATING, STAGES
 from stoker.replica import walls
 from stoker.wire.conversions import Conversion
+from stoker.wire.protocol import Sharing
 
 log = logging.getLogger(__name__)
 
 NICENESS = 10
 """Niceness of a conversion's process. Requests have priority."""
 _EXPORTED_BATCH = 2
+_EXPORTED_LENGTHS, _EXPORTED_ROWS = (24, 17, 9, 21, 13), ([0, 1], [2, 3], [4])
+"""Lengths of the samples and their places in packed rows. All sizes of the tensors differ, because
+an exported model computes equal sizes as one.
+"""
+_MOST_HEAD = 0.05
+"""Maximum size of heads, as a share of the layers, if the layers are packed. Heads compute padded
+rows, and packed batches have more padding than others.
+"""
 
 GENERATE = "generate"
 """Value of `call` in a language model's form."""
@@ -96,18 +109,75 @@ def _form(job: Conversion, folder: Path) -> ConvertedForm:
         raise NotExportableError("The model's computation depends on the length of an input.")
     if stages.steps:
         stages.steps.export(engine.model, folder)
-        _round(job, engine, folder)
+        _round(job, engine, folder, None)
         return ConvertedForm(IN_STEPS, "", {}, [])
     sample = stages.probe(EXPORTED_TOKENS)
     if sample is None:
         raise NotExportableError("The model has no sample input for a comparison.")
-    form = _exported(engine, sample, folder / _FILE)
-    _round(job, engine, folder)
+    form = _form_of_graph(engine, sample, folder / _FILE)
+    _round(job, engine, folder, form)
     return form
 
 
-def _round(job: Conversion, engine: TorchEngine, folder: Path) -> None:
-    """Rounds the exported model to the job's number of bits."""
+def _form_of_graph(engine: TorchEngine, sample: Sample, path: Path) -> ConvertedForm:
+    """Exports a model that is one graph. Its layers compute packed rows if that is possible."""
+    if _may_pack(engine, sample):
+        try:
+            return _exported(engine, sample.call, _packed_batch(engine, sample), path)
+        except MemoryError:
+            raise
+        except Exception as error:
+            log.info("exporting with padded rows: %s", error)
+    return _exported(engine, sample.call, batch_of(engine, sample, _EXPORTED_BATCH), path)
+
+
+def _may_pack(engine: TorchEngine, sample: Sample) -> bool:
+    """Returns True if the layers give the same answers for packed tokens, in less time."""
+    stages, layers = engine.stages, engine.layers
+    if layers is None or stages.hides_tokens or packed_rows.MASK not in sample.features:
+        return False
+    if layers.head_share(engine.model) > _MOST_HEAD:
+        return False
+    previous = stages.sharing
+    try:
+        return sharing.find(engine, stages) is Sharing.PACKED
+    finally:
+        stages.sharing = previous
+
+
+@torch.no_grad()
+def _packed_batch(engine: TorchEngine, sample: Sample) -> dict[str, torch.Tensor]:
+    """Returns a batch with `packed_rows.NAMES`. Raises `NotPackableError` if its outputs differ
+    from those of the padded batch.
+    """
+    stages = engine.stages
+    probes = [stages.probe(length) for length in _EXPORTED_LENGTHS]
+    samples = [probe for probe in probes if probe and probe.call == sample.call]
+    if len(samples) < len(probes):
+        raise NotPackableError("there are too few probes")
+    padded = engine.batch(samples)
+    lengths = [stages.length(probe) for probe in samples]
+    plan = RowPlan(
+        1 + max(sum(lengths[at] for at in row) for row in _EXPORTED_ROWS), _EXPORTED_ROWS
+    )
+    inputs = packed_rows.row_inputs(padded[packed_rows.MASK].numpy(), plan)
+    packed = padded | dict(zip(packed_rows.NAMES, map(torch.from_numpy, inputs), strict=True))
+    called = _Called(engine, sample.call)
+    pairs = zip(
+        *(engine.layout.rows(samples, called(batch)) for batch in (packed, padded)), strict=True
+    )
+    worst = max(difference(tensors(ours), tensors(theirs)) for ours, theirs in pairs)
+    if not worst <= sharing.TOLERANCE:
+        raise NotPackableError(f"packed rows differ by {worst:.1e}")
+    return packed
+
+
+def _round(job: Conversion, engine: TorchEngine, folder: Path, form: ConvertedForm | None) -> None:
+    """Rounds the exported model to the job's number of bits.
+
+    Args:
+        form: form of a model that is one graph.
+    """
     if not is_rounding(job):
         return
     if find_spec("nncf") is None:
@@ -116,8 +186,11 @@ def _round(job: Conversion, engine: TorchEngine, folder: Path) -> None:
     batches = [batch_of(engine, item, 1) for item in examples(engine.stages, CALIBRATED_BY)]
     for path in sorted(folder.glob("*.xml")):
         started = time.perf_counter()
-        inputs = [steps.inputs(path.name, item) if steps else item.values() for item in batches]
-        arrays = [[value.numpy() for value in item] for item in inputs if item]
+        if form:
+            arrays = [form.arrays(item) for item in batches]
+        else:
+            inputs = [steps.inputs(path.name, item) if steps else () for item in batches]
+            arrays = [[value.numpy() for value in item] for item in inputs if item]
         if job.in_int8 and arrays:
             rounding.quantize(path, arrays)
         else:
@@ -126,23 +199,23 @@ def _round(job: Conversion, engine: TorchEngine, folder: Path) -> None:
 
 
 @torch.no_grad()
-def _exported(engine: TorchEngine, sample: Sample, path: Path) -> ConvertedForm:
-    """Writes the OpenVINO IR of the engine's pass for samples like this one."""
+def _exported(
+    engine: TorchEngine, call: Hashable, batch: dict[str, torch.Tensor], path: Path
+) -> ConvertedForm:
+    """Writes the OpenVINO IR of the engine's pass for batches like this one."""
     started = time.perf_counter()
-    batch = batch_of(engine, sample, _EXPORTED_BATCH)
-    padding = engine.stages.padding
+    variable = {*engine.stages.padding, *packed_rows.NAMES}
     dynamic = {
-        name: dict.fromkeys((0, 1) if name in padding else (0,), torch.export.Dim.AUTO)
+        name: dict.fromkeys((0, 1) if name in variable else (0,), torch.export.Dim.AUTO)
         for name in batch
     }
-    program = torch.export.export(
-        _Called(engine, sample.call), (batch,), dynamic_shapes=(dynamic,), strict=False
-    )
+    called = _Called(engine, call)
+    program = torch.export.export(called, (batch,), dynamic_shapes=(dynamic,), strict=False)
     import openvino
 
     library: Any = openvino
     model = library.convert_model(program)
-    outputs = list(tensors(engine.run(sample.call, batch)))
+    outputs = list(called(batch))
     if len(model.inputs) != len(batch) or len(model.outputs) != len(outputs):
         raise NotExportableError(
             "The converted model has other inputs or outputs than the original."
@@ -157,7 +230,7 @@ def _exported(engine: TorchEngine, sample: Sample, path: Path) -> ConvertedForm:
         ]
         for (name, value), model_input in zip(batch.items(), model.inputs, strict=True)
     }
-    return ConvertedForm(repr(sample.call), path.name, shapes, outputs, _layers(program))
+    return ConvertedForm(repr(call), path.name, shapes, outputs, _layers(program))
 
 
 def _layers(program: torch.export.ExportedProgram) -> dict[str, str]:
@@ -181,7 +254,12 @@ class _Called(torch.nn.Module):
         super().__init__()
         self.model = engine.model
         self._stages = engine.stages
+        self._layers = engine.layers
         self._call = call
 
     def forward(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return tensors(self._stages.run(self.model, self._call, batch))
+        packing = RowPacking.of(batch)
+        features = {name: batch[name] for name in batch if name not in packed_rows.NAMES}
+        running = self._layers.running(packing) if self._layers else nullcontext()
+        with running:
+            return tensors(self._stages.run(self.model, self._call, features))

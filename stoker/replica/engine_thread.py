@@ -24,7 +24,7 @@ from stoker.replica.precision_fallback import PrecisionFallback
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import RequestState
 from stoker.wire.flight import FlightRecord
-from stoker.wire.protocol import Execution
+from stoker.wire.protocol import Execution, Sharing
 
 log = logging.getLogger(__name__)
 
@@ -192,6 +192,7 @@ class EngineThread:
         self._adoption.adopt()
         self._calibration.begin(self._engine.name)
         self._queue.budget = self._calibration.budget
+        self._queue.is_packed = self._stages.sharing is Sharing.PACKED
 
     def _run_batch(self, batch: Sequence[QueuedSample]) -> None:
         with self._flight.running.of(entry.request_id for entry in batch):

@@ -149,6 +149,9 @@ def _stages(job: ConversionTrial, alive: Callable[[], None]) -> TrialVerdict:
         worst = max(_differs(form, engine, samples, PROBED_BATCHES, alive) for form in forms)
         if stages.padding and (long := stages.probe(LONG_TOKENS)):
             worst = max(worst, *(_differs(form, engine, [long], (1,), alive) for form in forms))
+        for form in forms:
+            if form.is_packed:
+                worst = max(worst, _differs_together(form, engine, samples * 2, alive))
         accepted = _accepted(worst, job.execution.precision)
         verdict = TrialVerdict(passed=True, difference=accepted)
     # The engine that the converted model would replace.
@@ -204,7 +207,9 @@ def _agreed(
 def _read(
     stages: Stages, sample: Sample, outputs: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Returns the outputs without the padded positions, which no caller reads."""
+    """Returns the outputs of copies of a sample without the padded positions, which no caller
+    reads.
+    """
     length = stages.length(sample)
     positions = slice(0, length) if stages.padding_side == "right" else slice(-length, None)
     return {
@@ -227,10 +232,24 @@ def _differs(
             batch = batch_of(engine, sample, size)
             if not form.fits(sample.call, batch):
                 raise TrialFailedError("The converted model accepts only one input size.")
-            ours = tensors(form(sample.call, batch))
-            worst = max(worst, difference(ours, tensors(engine.run(sample.call, batch))))
+            ours, theirs = (
+                _read(engine.stages, sample, tensors(outputs))
+                for outputs in (form(sample.call, batch), engine.run(sample.call, batch))
+            )
+            worst = max(worst, difference(ours, theirs))
             alive()
     return worst
+
+
+def _differs_together(
+    form: Converted, engine: TorchEngine, samples: Sequence[Sample], alive: Callable[[], None]
+) -> float:
+    """Returns the largest difference from torch for a batch of samples of different lengths."""
+    batch = engine.batch(samples)
+    pair = form(samples[0].call, batch), engine.run(samples[0].call, batch)
+    alive()
+    rows = (engine.layout.rows(samples, tensors(outputs)) for outputs in pair)
+    return max(difference(ours, theirs) for ours, theirs in zip(*rows, strict=True))
 
 
 def _in_bf16(job: ConversionTrial, folder: Path, stages: Stages) -> TorchEngine:

@@ -21,6 +21,7 @@ from stoker.models.tasks.registry import PIPELINES
 from stoker.models.tasks.rerank import RerankRequest
 from stoker.models.tasks.similarity import SimilarityRequest
 from stoker.runtime.interface import Call
+from stoker.wire.protocol import Sharing
 from tests.inspection.builders import FolderFiles
 from tests.support.conversion import conversion_of
 from tests.support.local import Local, RefusedError
@@ -337,6 +338,21 @@ class TestMultiVectors:
                 served.embedded(*TEXTS, truncation=True), documents, strict=True
             ):
                 np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+    @pytest.mark.parametrize("folder", [own, attending], indirect=True)
+    def test_packed_queries(self, folder: Path) -> None:
+        """The model does not attend to expansion tokens, unless its settings say so, in a packed
+        batch either.
+        """
+        local = Local("feature-extraction", folder)
+        options = {"prompt_name": "query", "truncation": True}
+        samples = [local.stages.preprocess(text, options)[0] for text in TEXTS]
+        alone = [local.forward([sample])[0]["last_hidden_state"] for sample in samples]
+        local.stages.sharing = Sharing.PACKED
+        shorter = local.stages.preprocess(TEXTS[0], {"truncation": True})
+        for ours, theirs in zip(local.forward([*samples, *shorter]), alone, strict=False):
+            np.testing.assert_allclose(ours["last_hidden_state"], theirs, atol=1e-5)
+        local.close()
 
     def test_by_the_other_endpoints(self, folder: Path, encoder: Any) -> None:
         documents = encoder.encode_document(TEXTS, convert_to_numpy=True)

@@ -129,7 +129,8 @@ class PackedLayout(PaddedLayout):
     def _shape(self, samples: Sequence[Sample]) -> PackedShape | None:
         """Returns the shape of a packed batch. None for a batch that is padded."""
         stages = self._stages
-        if stages.sharing is not Sharing.PACKED:
+        # Packed attention ignores the mask.
+        if stages.sharing is not Sharing.PACKED or stages.hides_tokens:
             return None
         lengths = self._lengths(samples)
         width = stages.padded_length(max(lengths))

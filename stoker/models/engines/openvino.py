@@ -12,16 +12,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy.typing as npt
 import torch
 
 from stoker.models.adapters import graph
 from stoker.models.adapters.stored import StoredWeights
+from stoker.models.engines import packed_rows
+from stoker.models.engines.layout import PaddedLayout
+from stoker.models.engines.packed_rows import RowPlan
 from stoker.models.engines.probing import tensors
 from stoker.models.engines.record import INT8
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages.base import Sample, Stages, Steps
 from stoker.wire.conversions import VERDICT
-from stoker.wire.protocol import Execution
+from stoker.wire.protocol import Execution, Sharing
 
 if TYPE_CHECKING:
     from openvino import CompiledModel
@@ -41,19 +45,43 @@ class ConvertedForm:
     file: str
     """Name of the OpenVINO IR in the folder."""
     inputs: dict[str, list[int | None]]
-    """Maps each feature to its shape, in the order of the IR's inputs. None means any size."""
+    """Maps each input to its shape, in the order of the IR's inputs. None means any size.
+
+    These are the features and, if the layers compute packed rows, `packed_rows.NAMES`.
+    """
     outputs: list[str]
     layers: dict[str, str] = field(default_factory=dict[str, str])
     """Maps the IR's linear layers, by the beginning of their nodes' names, to the model's
     modules.
     """
 
+    @property
+    def is_packed(self) -> bool:
+        """True if the layers compute packed rows: see `packed_rows`."""
+        return packed_rows.TOKENS in self.inputs
+
     def fits(self, batch: Mapping[str, torch.Tensor]) -> bool:
-        return list(batch) == list(self.inputs) and all(
+        shapes = {k: shape for k, shape in self.inputs.items() if k not in packed_rows.NAMES}
+        return list(batch) == list(shapes) and all(
             len(shape) == value.dim()
             and all(size in (None, actual) for size, actual in zip(shape, value.shape, strict=True))
-            for shape, value in zip(self.inputs.values(), batch.values(), strict=True)
+            for shape, value in zip(shapes.values(), batch.values(), strict=True)
         )
+
+    def arrays(
+        self, batch: Mapping[str, torch.Tensor], *, is_shared: bool = True
+    ) -> list[npt.NDArray[Any]]:
+        """Returns the IR's inputs for a padded batch that fits.
+
+        Args:
+            is_shared: if False, no packed row holds more than one sample.
+        """
+        arrays: list[npt.NDArray[Any]] = [value.contiguous().numpy() for value in batch.values()]
+        if not self.is_packed:
+            return arrays
+        mask = batch[packed_rows.MASK].numpy()
+        plan = None if is_shared else RowPlan.separate(*mask.shape)
+        return [*arrays, *packed_rows.row_inputs(mask, plan)]
 
 
 @dataclass(frozen=True)
@@ -83,6 +111,8 @@ class ConversionVerdict:
 class Converted(Protocol):
     """Form that is ready to run."""
 
+    is_packed: bool
+    """True if samples of any length share a pass, and its layers compute no padding."""
     layers: Mapping[str, graph.Layer]
     """Layers that adapters may be added to, by the model's names of them."""
 
@@ -119,6 +149,7 @@ class WholeGraph:
         self._form = form
         self._request = model.create_infer_request()
         self.layers = layers or {}
+        self.is_packed = form.is_packed and not layers
         self._stack = graph.Stack(self._request, self.layers) if layers else None
         self._given: Sequence[LoadedAdapter | None] = ()
 
@@ -134,8 +165,10 @@ class WholeGraph:
         # Inputs are set by position. `infer` would look them up, which takes longer than a small
         # model.
         request = self._request
-        for place, value in enumerate(batch.values()):
-            array = value.contiguous().numpy()
+        # The request reads these arrays, so they must exist until it ends. With adapters, a row
+        # holds one sample, because each row has one adapter.
+        arrays = self._form.arrays(batch, is_shared=self._stack is None)
+        for place, array in enumerate(arrays):
             request.set_input_tensor(place, Tensor(array, shared_memory=True))
         if self._stack:
             rows = len(next(iter(batch.values())))
@@ -163,6 +196,7 @@ class InSteps:
         self._steps = steps
         self._model = model
         self.layers: Mapping[str, graph.Layer] = {}
+        self.is_packed = False
 
     def adapt(self, given: "Sequence[LoadedAdapter | None]") -> None:
         """Does nothing: models in steps have no adapters."""
@@ -261,6 +295,10 @@ class OpenVinoEngine(TorchEngine):
             if forms:
                 self._converted = forms
                 self.name = "openvino"
+                if self.stages.sharing is Sharing.PADDED and all(form.is_packed for form in forms):
+                    # The forms pack padded batches.
+                    self.layout = PaddedLayout(self.stages)
+                    self.stages.sharing = Sharing.PACKED
                 if adapters:
                     adapters.rebase(self.model, stored, places)
                 # The weights would be in memory twice. A batch that fits no form reads them again.

@@ -1,6 +1,7 @@
 """Attention within the samples of a packed row, registered with transformers' attention interface.
 
-On CUDA, one kernel computes all samples. On other devices, each sample is computed in turn.
+On CUDA, one kernel computes all samples. On other devices, each sample is computed in turn. In a
+traced model, a mask separates the samples of each row.
 """
 
 from collections.abc import Generator, Sequence
@@ -14,6 +15,7 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from stoker.models.engines.packed_rows import RowPacking
 from stoker.models.engines.packing import TokenPacking
 
 NAME = "stoker_packed"
@@ -33,9 +35,9 @@ class NotPackableError(Exception):
 
 
 class PackedPass:
-    """One forward pass over a packed row."""
+    """One forward pass over packed rows."""
 
-    def __init__(self, packing: TokenPacking) -> None:
+    def __init__(self, packing: TokenPacking | RowPacking) -> None:
         self.packing = packing
         self.calls = 0
         """Number of attention layers that were computed."""
@@ -45,7 +47,7 @@ _pass: ContextVar[PackedPass] = ContextVar("packed pass")
 
 
 @contextmanager
-def packed_pass(packing: TokenPacking) -> Generator[PackedPass]:
+def packed_pass(packing: TokenPacking | RowPacking) -> Generator[PackedPass]:
     """Makes the attention function compute on this packing within the block."""
     current = PackedPass(packing)
     token = _pass.set(current)
@@ -88,32 +90,47 @@ def _packed(
     """Computes attention as transformers' attention functions do.
 
     Args:
-        query: (1, heads, tokens, size), as `key` and `value`, which may have fewer heads.
+        query: (packed rows, heads, tokens, size), as `key` and `value`, which may have fewer heads.
         options: `scaling`, `is_causal` and `sliding_window` change the result.
 
     Returns:
-        (1, tokens, heads, size), and None for the scores.
+        (packed rows, tokens, heads, size), and None for the scores.
     """
     current = _pass.get()
     packing = current.packing
     unsupported = [name for name in _UNSUPPORTED if options.get(name) is not None]
     if attention_mask is not None or unsupported:
         raise NotPackableError(f"attention uses {', '.join(unsupported) or 'its own mask'}")
-    if any(tensor.shape[0] != 1 or tensor.shape[2] != packing.size for tensor in (query, key)):
+    if not all(packing.has_shape(tensor) for tensor in (query, key)):
         raise NotPackableError(f"attention runs on {tuple(query.shape)} and {tuple(key.shape)}")
     current.calls += 1
     is_causal, window = options.get("is_causal"), options.get("sliding_window")
     attention = _Attention(
         scale=options.get("scaling") or query.shape[-1] ** -0.5,
         is_causal=bool(module.is_causal if is_causal is None else is_causal),
-        window=window if window and window < packing.width else None,
+        window=window if window and packing.restricts(window) else None,
     )
+    if isinstance(packing, RowPacking):
+        return _in_rows(packing, (query, key, value), attention), None
     inputs = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]
     compute = _on_cuda if query.is_cuda else _by_segment
     return compute(packing, inputs, attention)[None], None
 
 
 AttentionInterface.register(NAME, _packed)
+
+
+def _in_rows(
+    packing: RowPacking, inputs: Sequence[torch.Tensor], attention: _Attention
+) -> torch.Tensor:
+    """Returns (rows, tokens, heads, size) from tensors (rows, heads, tokens, size)."""
+    query, key, value = inputs
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
+    mask = packing.mask(attention.window, is_causal=attention.is_causal)
+    output = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=attention.scale)
+    return output.transpose(1, 2)
 
 
 def _by_segment(

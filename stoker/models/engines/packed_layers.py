@@ -1,10 +1,11 @@
-"""Runs the layers of a text encoder on a packed row, although the model is called with padded rows.
+"""Runs the layers of a text encoder on packed rows, although the model is called with padded rows.
 
 Embeddings and heads run on padded rows, as usual. They are a small part of a model, and they may
 read a row's first token or its mask. The layers compute only real tokens.
 """
 
 import itertools
+import math
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
@@ -13,6 +14,7 @@ import torch
 from torch.nn import Module, ModuleList
 
 from stoker.models.engines.packed_attention import NAME, NotPackableError, packed_pass
+from stoker.models.engines.packed_rows import RowPacking
 from stoker.models.engines.packing import TokenPacking
 
 _REPLACED = "sdpa"
@@ -20,7 +22,7 @@ _REPLACED = "sdpa"
 
 
 class PackedLayers:
-    """The layers of a model that can be run on a packed row."""
+    """The layers of a model that can be run on packed rows."""
 
     def __init__(self, layers: ModuleList, configs: list[Any]) -> None:
         """
@@ -50,9 +52,16 @@ class PackedLayers:
         }
         return cls(stacks[0], list(configs.values())) if configs else None
 
+    def head_share(self, model: Module) -> float:
+        """Returns the size of the model's linear layers outside these layers, as a share of
+        theirs.
+        """
+        inside = _linear_size(self._layers)
+        return _linear_size(model) / inside - 1 if inside else math.inf
+
     @contextmanager
-    def running(self, packing: TokenPacking | None) -> Generator[None]:
-        """Runs the layers on a packed row within the block. If `packing` is None, on padded rows.
+    def running(self, packing: TokenPacking | RowPacking | None) -> Generator[None]:
+        """Runs the layers on packed rows within the block. If `packing` is None, on padded rows.
 
         Raises `NotPackableError` if a layer does not call the attention function.
         """
@@ -74,6 +83,12 @@ class PackedLayers:
                 raise NotPackableError("the layers compute attention in their own way")
 
 
+def _linear_size(module: Module) -> int:
+    """Returns the number of weights in a module's linear layers."""
+    linear = (part for part in module.modules() if isinstance(part, torch.nn.Linear))
+    return sum(part.weight.numel() for part in linear)
+
+
 def _stacks(model: Module) -> Iterator[ModuleList]:
     """Yields the model's lists of layers, without lists that are part of a layer."""
     for child in model.children():
@@ -88,7 +103,7 @@ def _is_stack(modules: ModuleList) -> bool:
     return len(kinds) == 1 and any(True for _ in modules[0].children())
 
 
-def _packed_arguments(packing: TokenPacking) -> Any:
+def _packed_arguments(packing: TokenPacking | RowPacking) -> Any:
     positions: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     """Values with one row for all samples, such as position embeddings, and their packed form. Maps
     the id of a value to both, because all layers receive the same values.
@@ -113,7 +128,7 @@ def _packed_arguments(packing: TokenPacking) -> Any:
     return hook
 
 
-def _padded_output(packing: TokenPacking) -> Any:
+def _padded_output(packing: TokenPacking | RowPacking) -> Any:
     def hook(_module: Module, _arguments: tuple[Any, ...], output: Any) -> Any:
         return _mapped(packing.padded, output)
 

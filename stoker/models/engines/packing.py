@@ -118,6 +118,14 @@ class TokenPacking:
     def width(self) -> int:
         return self.places.shape[1]
 
+    def has_shape(self, value: torch.Tensor) -> bool:
+        """Returns True if queries or keys (1, heads, tokens, size) belong to the packed row."""
+        return value.shape[0] == 1 and value.shape[2] == self.size
+
+    def restricts(self, window: int) -> bool:
+        """Returns True if a window of attention excludes tokens of the widest sample."""
+        return window < self.width
+
     @property
     def longest(self) -> int:
         """Upper bound of the segments' lengths, for kernels. It depends only on the shapes, so that

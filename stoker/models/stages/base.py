@@ -196,6 +196,8 @@ class Stages(ABC):
     Other features must have the same shape to share a batch.
     """
     padding_side: str = "right"
+    hides_tokens: bool = False
+    """True if a sample's attention mask may exclude some of its tokens, which have outputs."""
     sharing: Sharing = Sharing.PADDED
     """How samples share batches. `stoker.models.engines.sharing` determines it."""
     notices: Sequence[Notice] = ()

@@ -46,7 +46,9 @@ class MultiVectorStages(EmbeddingStages):
         known: dict[str, int] = self.tokenizer.get_vocab()
         ids = [known[word] for word in self._interaction.skipped if word in known]
         self._skipped = torch.tensor(ids, dtype=torch.long)
-        self._expanding = self._expansion_token(self._interaction.expansion)
+        expansion = self._interaction.expansion
+        self._expanding = self._expansion_token(expansion)
+        self.hides_tokens = expansion is not None and not expansion.attend
 
     def _know_markers(self) -> None:
         """Registers prompts that are words of the tokenizer's vocabulary as special tokens.

@@ -34,7 +34,7 @@ from stoker.wire.conversions import VERDICT, WeightFormat
 from stoker.wire.protocol import Execution, Precision
 
 _LIBRARIES = ("openvino", "torch", "transformers")
-_FORMAT = 3
+_FORMAT = 4
 """Format version of a conversion's folder."""
 _WORTH = 1.05
 """Minimum speedup over torch if OpenVINO was not requested."""
