@@ -4,7 +4,7 @@ key.
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 import stoker
@@ -12,6 +12,7 @@ from stoker.platform.web.context import Platform, PlatformDep, part
 from stoker.registry.deployments.context import ContextDep
 from stoker.registry.deployments.folders import ModelFolders
 from stoker.server.background import Background
+from stoker.server.workers.fleet import WorkerFleet
 
 router = APIRouter(tags=["Health"])
 
@@ -66,9 +67,13 @@ def _incomplete(folders: ModelFolders) -> tuple[str | None, str | None]:
 
 
 @router.get("/health", responses={503: {"model": Health}})
-async def health(platform: PlatformDep, background: BackgroundDep, response: Response) -> Health:
+async def health(
+    request: Request, platform: PlatformDep, background: BackgroundDep, response: Response
+) -> Health:
     """Check that the process is alive and makes progress."""
-    return _answer(response, await _problem(platform, background))
+    fleet = request.app.state.parts.find(WorkerFleet)
+    warning = fleet.warning if fleet else None
+    return _answer(response, await _problem(platform, background), warning)
 
 
 @router.get("/ready", responses={503: {"model": Health}})

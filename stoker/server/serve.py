@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import logging
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -20,6 +21,7 @@ from fastapi.concurrency import run_in_threadpool
 from stoker import sandbox
 from stoker.base import logs
 from stoker.base.config import Settings
+from stoker.inference.calls import Calls
 from stoker.platform.parts import ServerParts
 from stoker.platform.web.context import Platform
 from stoker.server.app import create_app, know_routes
@@ -28,10 +30,23 @@ from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
 from stoker.server.edge.protocol import HttpConnection
 from stoker.server.lifecycle import end_streams
+from stoker.server.loops import loop_factory
 from stoker.server.telemetry.endpoints import Told, standalone
 from stoker.server.telemetry.loop_watch import LoopWatch
 from stoker.server.telemetry.recorder import Metrics
+from stoker.server.telemetry.traces import Traces
+from stoker.server.workers.acceptor import Acceptor, ContinuedConnection
+from stoker.server.workers.desk import Checks
+from stoker.server.workers.fleet import RemoteConnection, WorkerFleet
+from stoker.server.workers.host import WorkerHost
 from stoker.store.folder_lock import locked
+from stoker.tenancy.keys.keyring import Keyring
+from stoker.tenancy.keys.limits import RateLimits
+
+log = logging.getLogger(__name__)
+
+LOCAL = "local"
+"""Runtime that runs replicas in processes of this server."""
 
 Started = Callable[[Platform, str], Awaitable[None]]
 
@@ -45,19 +60,13 @@ def run(settings: Settings, started: Started = _nothing) -> None:
 
     Raises `FolderInUseError` if another server uses the data folder.
     """
+    # Forked before the server opens files, starts threads, and takes locks.
+    host = WorkerHost.fork(settings) if settings.workers > 1 else None
     with locked(settings.data_dir, settings.database_url):
         logs.configure(settings.log_level, settings.log_format)
         sandbox.keep_to_itself()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(settings, started))
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+            runner.run(_serve(settings, started, host))
 
 
 class _MetricsServer(uvicorn.Server):
@@ -99,9 +108,55 @@ async def serving_metrics(
 class HttpServer(uvicorn.Server):
     """Server that ends with exit code 0 on SIGTERM. Uvicorn would raise the signal again."""
 
-    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_exit: Callable[[], None],
+        connections: Connections,
+        fleet: WorkerFleet | None = None,
+    ) -> None:
+        """
+        Args:
+            fleet: workers that answer calls of models. None if the server has none.
+        """
         super().__init__(config)
         self._on_exit = on_exit
+        self._connections = connections
+        self._fleet = fleet
+        self._acceptor: Acceptor | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._fleet is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        for listener in sockets or []:
+            self._acceptor = Acceptor(listener, self._fleet, self._build, self._build_continued)
+            self._acceptor.start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._acceptor:
+            self._acceptor.close()
+        await super().shutdown(sockets)
+
+    async def _wait_tasks_to_complete(self) -> None:
+        if self._fleet is None:
+            await super()._wait_tasks_to_complete()
+            return
+        try:
+            await asyncio.gather(super()._wait_tasks_to_complete(), self._fleet.drain())
+        finally:
+            await self._fleet.stop()
+
+    def _build(self) -> asyncio.Protocol:
+        state = self.lifespan.state
+        return HttpConnection(self._connections, self.config, self.server_state, state)
+
+    def _build_continued(self, remote: RemoteConnection, data: bytes) -> asyncio.Protocol:
+        state = self.lifespan.state
+        return ContinuedConnection(
+            self._connections, self.config, self.server_state, state, remote=remote, data=data
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._on_exit()
@@ -113,6 +168,26 @@ class HttpServer(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
+
+
+def _fleet(host: WorkerHost, parts: ServerParts, connections: Connections) -> WorkerFleet | None:
+    settings = parts.get(Settings)
+    if parts.find(Traces):
+        # Spans of requests are created in the server.
+        log.warning("worker processes are not started, because traces are enabled")
+        host.close()
+        return None
+    checks = Checks(
+        calls=parts.get(Calls),
+        keyring=parts.get(Keyring),
+        limits=parts.get(RateLimits),
+        takes_packed=settings.runtime == LOCAL,
+    )
+    fleet = WorkerFleet(
+        settings.workers, host, checks=checks, members=connections, metrics=parts.get(Metrics)
+    )
+    parts.add(WorkerFleet, fleet)
+    return fleet
 
 
 def _protocol(connections: Connections) -> type[asyncio.Protocol]:
@@ -153,7 +228,7 @@ def _user_of(port: int) -> str:
         return ""
 
 
-async def _serve(settings: Settings, started: Started) -> None:
+async def _serve(settings: Settings, started: Started, host: WorkerHost | None) -> None:
     # Disabled until the server answers requests: repeated collections of ten thousand deployments
     # take longer than creating them.
     gc.disable()
@@ -166,7 +241,7 @@ async def _serve(settings: Settings, started: Started) -> None:
     metrics.add(connections.collect)
     listener = _listen(settings.host, settings.port)
     port = listener.getsockname()[1]
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"[{settings.host}]" if ":" in settings.host else settings.host
     config = uvicorn.Config(
         app,
         http=_protocol(connections),
@@ -177,7 +252,8 @@ async def _serve(settings: Settings, started: Started) -> None:
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
-    server = HttpServer(config, partial(end_streams, parts))
+    fleet = _fleet(host, parts, connections) if host else None
+    server = HttpServer(config, partial(end_streams, parts), connections, fleet)
 
     async def announce() -> None:
         # uvicorn has no event for this.
@@ -191,7 +267,7 @@ async def _serve(settings: Settings, started: Started) -> None:
         gc.freeze()
         gc.enable()
         loop_watch.start()
-        await started(parts.get(Platform), f"http://{host}:{port}")
+        await started(parts.get(Platform), f"http://{address}:{port}")
 
     announcing = asyncio.create_task(announce())
     async with serving_metrics(settings, limits, metrics):

@@ -105,7 +105,7 @@ class RequestContext:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        identifier = _request_id(scope)
+        identifier = request_id_of(Headers(scope=scope).get("x-request-id", ""))
         if self.traces is None:
             await self._answer(scope, receive, send, identifier)
             return
@@ -187,7 +187,7 @@ class LastResort:
             # A request is cancelled only when the server stops, and no task awaits this one.
             # uvicorn would send its own plain-text response.
             if not has_begun:
-                await error_response(_stopping())(scope, receive, send)
+                await error_response(server_stopping())(scope, receive, send)
         except Exception as error:
             known_error = full_disk(error) or lost_database(error) or lost_store(error)
             if known_error is None:
@@ -196,7 +196,7 @@ class LastResort:
                 await error_response(known_error or InternalError())(scope, receive, send)
 
 
-def _stopping() -> CapacityError:
+def server_stopping() -> CapacityError:
     return CapacityError(
         "The server is stopping and could not finish this request in time. Send it "
         "again when the server is back.",
@@ -271,8 +271,8 @@ def route_of(scope: Scope) -> str | None:
     return getattr(scope.get("route"), "path", None)
 
 
-def _request_id(scope: Scope) -> str:
-    header = Headers(scope=scope).get("x-request-id", "")
+def request_id_of(header: str) -> str:
+    """Returns the id that a client chose in a header, or a new one."""
     return header if _SANE_ID.fullmatch(header) else new_id(Prefix.REQUEST)
 
 
