@@ -35,10 +35,12 @@ from stoker.server.telemetry.endpoints import Told, standalone
 from stoker.server.telemetry.loop_watch import LoopWatch
 from stoker.server.telemetry.recorder import Metrics
 from stoker.server.telemetry.traces import Traces
-from stoker.server.workers.acceptor import Acceptor, ContinuedConnection
-from stoker.server.workers.desk import Checks
+from stoker.server.workers.acceptor import Acceptor
+from stoker.server.workers.continued import ContinuedConnection
+from stoker.server.workers.desk import CallChecks
 from stoker.server.workers.fleet import RemoteConnection, WorkerFleet
 from stoker.server.workers.host import WorkerHost
+from stoker.server.workers.process import answered_operations
 from stoker.store.folder_lock import locked
 from stoker.tenancy.keys.keyring import Keyring
 from stoker.tenancy.keys.limits import RateLimits
@@ -131,7 +133,8 @@ class HttpServer(uvicorn.Server):
             return
         await super().startup([])
         for listener in sockets or []:
-            self._acceptor = Acceptor(listener, self._fleet, self._build, self._build_continued)
+            build_continued = partial(self._build_continued, self._fleet)
+            self._acceptor = Acceptor(listener, self._fleet, self._build, build_continued)
             self._acceptor.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -152,10 +155,17 @@ class HttpServer(uvicorn.Server):
         state = self.lifespan.state
         return HttpConnection(self._connections, self.config, self.server_state, state)
 
-    def _build_continued(self, remote: RemoteConnection, data: bytes) -> asyncio.Protocol:
-        state = self.lifespan.state
+    def _build_continued(
+        self, fleet: WorkerFleet, remote: RemoteConnection, data: bytes
+    ) -> asyncio.Protocol:
         return ContinuedConnection(
-            self._connections, self.config, self.server_state, state, remote=remote, data=data
+            self._connections,
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            fleet=fleet,
+            remote=remote,
+            data=data,
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -174,17 +184,22 @@ def _fleet(host: WorkerHost, parts: ServerParts, connections: Connections) -> Wo
     settings = parts.get(Settings)
     if parts.find(Traces):
         # Spans of requests are created in the server.
-        log.warning("worker processes are not started, because traces are enabled")
+        log.warning("HTTP workers are not started, because traces are enabled")
         host.close()
         return None
-    checks = Checks(
+    checks = CallChecks(
         calls=parts.get(Calls),
         keyring=parts.get(Keyring),
         limits=parts.get(RateLimits),
         takes_packed=settings.runtime == LOCAL,
     )
     fleet = WorkerFleet(
-        settings.workers, host, checks=checks, members=connections, metrics=parts.get(Metrics)
+        settings.workers,
+        host,
+        checks=checks,
+        members=connections,
+        metrics=parts.get(Metrics),
+        paths=answered_operations(),
     )
     parts.add(WorkerFleet, fleet)
     return fleet

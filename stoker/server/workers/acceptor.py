@@ -3,46 +3,12 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any
 
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
-from stoker.server.edge.connections import Connections, RefusalReason
-from stoker.server.edge.protocol import HttpConnection
 from stoker.server.workers.fleet import RemoteConnection, WorkerFleet
 
 _BACKLOG = 2048
 _AT_ONCE = 64
 """Maximum number of connections that are accepted in one step of the event loop."""
-
-
-class ContinuedConnection(HttpConnection):
-    """Connection that a worker has handed over."""
-
-    def __init__(
-        self,
-        connections: Connections,
-        config: Config,
-        state: ServerState,
-        app_state: dict[str, Any],
-        *,
-        remote: RemoteConnection,
-        data: bytes,
-    ) -> None:
-        super().__init__(connections, config, state, app_state)
-        self._remote = remote
-        self._data = data
-
-    def _admit(self) -> RefusalReason | None:
-        # It keeps its place.
-        self._connections.forget(self._remote)
-        return super()._admit()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if self._data:
-            self.data_received(self._data)
 
 
 Build = Callable[[], asyncio.Protocol]

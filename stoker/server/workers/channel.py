@@ -50,7 +50,7 @@ class WorkerChannel(asyncio.Protocol):
             for frames in self._reader.feed(data):
                 self._received(frames)
         except FramingError:
-            log.exception("data of a worker process is not a message")
+            log.exception("data of an HTTP worker is not a message")
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -20,18 +20,19 @@ from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import Call
 from stoker.runtime.packed_calls import PackedCall
 from stoker.server.workers.messages import (
-    Answered,
-    Begin,
-    Caller,
+    CallerKey,
     CallModel,
-    Failed,
+    CheckCaller,
+    ErrorReply,
     Hint,
     LookUp,
-    Part,
+    Question,
     StreamEnd,
-    Streaming,
+    StreamPart,
+    StreamStart,
     ToWorker,
     Verdict,
+    WholeReply,
     encode,
 )
 from stoker.tenancy.keys.auth import count_request
@@ -47,7 +48,7 @@ Send = Callable[[Sequence[bytes]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checks:
+class CallChecks:
     """Parts of the server that check a worker's requests."""
 
     calls: Calls
@@ -60,7 +61,7 @@ class Checks:
 class Desk:
     """Answers the requests of one worker."""
 
-    def __init__(self, checks: Checks, send: Send, answered: Callable[[int], None]) -> None:
+    def __init__(self, checks: CallChecks, send: Send, answered: Callable[[int], None]) -> None:
         """
         Args:
             answered: receives the number of a connection after its call has ended.
@@ -74,18 +75,18 @@ class Desk:
         """Entries that the worker knows, by number."""
         self._last_number = 0
 
-    def receive(self, message: LookUp | Begin | CallModel, frames: Sequence[bytes]) -> None:
+    def receive(self, message: Question, frames: Sequence[bytes]) -> None:
         match message:
             case CallModel():
                 work = self._call(message, frames[1:])
             case LookUp():
                 work = self._look_up(message)
-            case Begin():
+            case CheckCaller():
                 work = self._begin(message)
         task = self._tasks[message.id] = self._loop.create_task(work)
         task.add_done_callback(partial(self._ended, message))
 
-    def _ended(self, message: LookUp | Begin | CallModel, _task: "asyncio.Task[None]") -> None:
+    def _ended(self, message: Question, _task: "asyncio.Task[None]") -> None:
         self._tasks.pop(message.id, None)
         if isinstance(message, CallModel):
             self._answered(message.connection)
@@ -116,10 +117,10 @@ class Desk:
             # The server itself answers the request with the error.
             pass
         except Exception:
-            log.exception("request of a worker process failed")
+            log.exception("request of an HTTP worker failed")
         self._reply(hint)
 
-    async def _begin(self, message: Begin) -> None:
+    async def _begin(self, message: CheckCaller) -> None:
         headers: dict[str, str] = {}
         try:
             caller = await self._principal(message.caller)
@@ -154,7 +155,7 @@ class Desk:
                 await self._stream(message, session, entry, call, headers)
             else:
                 content = await session.run(entry, call)
-                self._reply(Answered(message.id, session.version_id, headers), content)
+                self._reply(WholeReply(message.id, session.version_id, headers), content)
         except Exception as error:
             self._fail(message.id, error, headers)
 
@@ -171,14 +172,14 @@ class Desk:
         )
         async with aclosing(parts):
             first = await anext(parts)
-            self._reply(Streaming(message.id, session.version_id, headers), first)
+            self._reply(StreamStart(message.id, session.version_id, headers), first)
             async for part in parts:
-                self._reply(Part(message.id), part)
+                self._reply(StreamPart(message.id), part)
         self._reply(StreamEnd(message.id))
 
     # --- checks ---
 
-    async def _principal(self, named: Caller) -> Principal:
+    async def _principal(self, named: CallerKey) -> Principal:
         return await self._checks.keyring.check_digest(named.public_id, named.secret_sha256)
 
     async def _count(self, caller: Principal, headers: dict[str, str]) -> None:
@@ -217,7 +218,7 @@ class Desk:
     def _fail(self, identifier: int, error: Exception, headers: Mapping[str, str]) -> None:
         known = error if isinstance(error, StokerError) else _known(error)
         self._reply(
-            Failed(
+            ErrorReply(
                 identifier,
                 known.status,
                 known.headers,

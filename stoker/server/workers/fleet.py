@@ -4,25 +4,25 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from prometheus_client.metrics_core import Metric
 
 from stoker.server.edge.connections import Connections, Ended
 from stoker.server.telemetry.recorder import Metrics
 from stoker.server.workers.channel import WorkerChannel
-from stoker.server.workers.desk import Checks, Desk
+from stoker.server.workers.desk import CallChecks, Desk
 from stoker.server.workers.host import WorkerHost
 from stoker.server.workers.messages import (
     CallModel,
     Closed,
-    Drain,
-    Drop,
+    CountReport,
+    DrainWorker,
+    DropRequest,
     HandOver,
-    Hello,
-    Report,
-    ReportNow,
-    Stop,
+    ReportRequest,
+    StopWorker,
+    WorkerReady,
     decode_from_worker,
     encode,
 )
@@ -48,9 +48,11 @@ class RemoteConnection:
     if the worker is lost.
     """
 
-    def __init__(self, number: int, client: socket.socket) -> None:
-        self.number = number
+    def __init__(self, client: socket.socket) -> None:
+        self.number = 0
         self.client = client
+        self.calls = 0
+        """Calls that workers have answered on it."""
 
     def check(self, now: float) -> None:
         """Implements `LimitedConnection.check`: the worker enforces the time limits."""
@@ -95,11 +97,11 @@ class RemoteWorker:
     async def report(self) -> None:
         """Adds the worker's counts to the metrics."""
         self._reported = asyncio.get_running_loop().create_future()
-        self.tell(ReportNow())
+        self.tell(ReportRequest())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._reported, _REPORT_S)
 
-    def tell(self, message: ReportNow | Drain | Stop) -> None:
+    def tell(self, message: ReportRequest | DrainWorker | StopWorker) -> None:
         self.channel.send([encode(message)])
 
     def _receive(self, frames: list[bytes]) -> None:
@@ -109,18 +111,19 @@ class RemoteWorker:
                 if connection := self.connections.get(message.connection):
                     self._fleet.members.work(connection)
                 self._desk.receive(message, frames)
-            case Drop():
+            case DropRequest():
                 self._desk.drop(message.id)
             case HandOver():
                 if connection := self.connections.pop(message.connection, None):
+                    connection.calls += message.calls
                     self._fleet.take_over(connection, frames[1])
             case Closed():
                 self._close(message)
-            case Report():
+            case CountReport():
                 self._fleet.count(message)
                 if self._reported and not self._reported.done():
                     self._reported.set_result(None)
-            case Hello():
+            case WorkerReady():
                 self.pid = message.pid
                 self.is_ready = True
             case _:
@@ -156,15 +159,21 @@ class WorkerFleet:
         size: int,
         host: WorkerHost,
         *,
-        checks: Checks,
+        checks: CallChecks,
         members: Connections,
         metrics: Metrics,
+        paths: Collection[str],
     ) -> None:
+        """
+        Args:
+            paths: paths of the operations that workers answer.
+        """
         self.checks = checks
         self.members = members
         self._size = size
         self._host = host
         self._metrics = metrics
+        self._paths = frozenset(paths)
         self._workers: dict[int, RemoteWorker] = {}
         self._keeping: list[asyncio.Task[None]] = []
         self._last_number = 0
@@ -183,17 +192,37 @@ class WorkerFleet:
         missing = self._size - sum(worker.is_ready for worker in self._workers.values())
         if not missing:
             return None
-        return f"{missing} of {self._size} worker processes are not running and are being started."
+        return f"{missing} of {self._size} HTTP workers are not running and are being started."
+
+    @property
+    def is_ready(self) -> bool:
+        """True if a worker accepts connections."""
+        return any(worker.is_ready for worker in self._workers.values())
+
+    def answers(self, path: str) -> bool:
+        """Returns True if workers answer calls of a path."""
+        return path in self._paths
 
     def give(self, client: socket.socket, host: str) -> bool:
         """Gives a new connection to the worker with the fewest. Returns False if the server must
         answer it.
         """
+        return self.members.has_room(host) and self._pass(RemoteConnection(client), host)
+
+    def take_back(self, connection: RemoteConnection, client: socket.socket, host: str) -> None:
+        """Gives a connection that the server has continued to a worker again. Closes it if no
+        worker accepts it.
+        """
+        connection.client = client
+        if not self._pass(connection, host):
+            connection.end()
+
+    def _pass(self, connection: RemoteConnection, host: str) -> bool:
         ready = [worker for worker in self._workers.values() if worker.is_ready]
-        if not ready or not self.members.has_room(host):
+        if not ready:
             return False
         self._last_number += 1
-        connection = RemoteConnection(self._last_number, client)
+        connection.number = self._last_number
         self.members.admit(connection, host)
         least_busy = min(ready, key=lambda worker: len(worker.connections))
         if least_busy.give(connection):
@@ -205,7 +234,7 @@ class WorkerFleet:
         """Continues a connection in the server."""
         self._continue(connection, data)
 
-    def count(self, report: Report) -> None:
+    def count(self, report: CountReport) -> None:
         for answers in report.answers:
             self._metrics.answered_elsewhere(
                 answers.path, "POST", answers.statuses, answers.counts, answers.seconds
@@ -222,7 +251,7 @@ class WorkerFleet:
         for task in self._keeping:
             task.cancel()
         for worker in self._workers.values():
-            worker.tell(Drain())
+            worker.tell(DrainWorker())
         await asyncio.gather(*(worker.ended.wait() for worker in self._workers.values()))
 
     async def stop(self) -> None:
@@ -230,7 +259,7 @@ class WorkerFleet:
         for task in self._keeping:
             task.cancel()
         for worker in self._workers.values():
-            worker.tell(Stop())
+            worker.tell(StopWorker())
         ended = asyncio.gather(*(worker.ended.wait() for worker in self._workers.values()))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended, _STOP_S)
@@ -247,9 +276,9 @@ class WorkerFleet:
             try:
                 await self._run(number)
             except OSError:
-                log.exception("worker process could not be started")
+                log.exception("HTTP worker could not be started")
             else:
-                log.error("worker process ended; starting another one", extra={"worker": number})
+                log.error("HTTP worker ended; starting another one", extra={"worker": number})
             if loop.time() - began > _PROVED_S:
                 backoff_s = _FIRST_BACKOFF_S
             await asyncio.sleep(backoff_s)

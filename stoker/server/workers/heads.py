@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from stoker.base.config import Settings
 from stoker.inference.routes import wait_seconds
-from stoker.server.workers.messages import Caller
+from stoker.server.workers.messages import CallerKey
 from stoker.tenancy.keys.auth import ACCOUNT_HEADER
 from stoker.tenancy.keys.keyring import parsed
 
@@ -57,7 +57,7 @@ class CallHead:
     path: str
     length: int
     """Bytes of the body."""
-    caller: Caller
+    caller: CallerKey
     wait_s: float
     headers: Mapping[str, str]
     """Headers by lower-case name."""
@@ -105,7 +105,7 @@ class CallHeads:
         return CallHead(
             path=path,
             length=int(length),
-            caller=Caller(*parsed(token)),
+            caller=CallerKey(*parsed(token)),
             wait_s=wait_seconds(self.settings, headers.get("prefer", "")),
             headers=headers,
         )

@@ -11,7 +11,7 @@ FIRST_ID_BITS = 40
 """Bits of a call's id below the worker's number. The server's own ids stay below them."""
 
 
-class Caller(NamedTuple):
+class CallerKey(NamedTuple):
     """The caller that a request's head names."""
 
     public_id: str
@@ -21,7 +21,7 @@ class Caller(NamedTuple):
 # --- worker → server ---
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+class WorkerReady(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """The worker is ready for connections."""
 
     pid: int
@@ -31,19 +31,19 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True, tag="look_up"):
     """Asks for a `Hint`. Counts for no limit."""
 
     id: int
-    caller: Caller
+    caller: CallerKey
     model: str | None
     names_model: bool
     """False asks only whether the key is valid."""
 
 
-class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
+class CheckCaller(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
     """Asks whether a request may start whose body was rejected by the worker. Counts the request
     for the key's limits.
     """
 
     id: int
-    caller: Caller
+    caller: CallerKey
 
 
 class CallModel(msgspec.Struct, frozen=True, array_like=True, tag="call"):
@@ -51,7 +51,7 @@ class CallModel(msgspec.Struct, frozen=True, array_like=True, tag="call"):
 
     id: int
     connection: int
-    caller: Caller
+    caller: CallerKey
     request_id: str
     model: str | None
     entry: int
@@ -65,7 +65,7 @@ class CallModel(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     keep_alive: bytes
 
 
-class Drop(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
+class DropRequest(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
     """The client of a request has disconnected."""
 
     id: int
@@ -87,7 +87,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
     """Reason for which the worker has ended it. Empty if the client did."""
 
 
-class Answers(msgspec.Struct, frozen=True, array_like=True):
+class PathAnswers(msgspec.Struct, frozen=True, array_like=True):
     """Counted responses of one path."""
 
     path: str
@@ -97,13 +97,15 @@ class Answers(msgspec.Struct, frozen=True, array_like=True):
     seconds: float
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
+class CountReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     """Responses since the last report."""
 
-    answers: list[Answers]
+    answers: list[PathAnswers]
 
 
-FromWorker = Hello | LookUp | Begin | CallModel | Drop | HandOver | Closed | Report
+Question = LookUp | CheckCaller | CallModel
+"""Message that the server answers."""
+FromWorker = WorkerReady | Question | DropRequest | HandOver | Closed | CountReport
 
 
 # --- server → worker ---
@@ -120,13 +122,13 @@ class Hint(msgspec.Struct, frozen=True, array_like=True, tag="hint"):
 
 
 class Verdict(msgspec.Struct, frozen=True, array_like=True, tag="verdict"):
-    """Answers a `Begin`: the request may start."""
+    """Answers a `CheckCaller`: the request may start."""
 
     id: int
     headers: dict[str, str]
 
 
-class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
+class WholeReply(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
     """The whole answer of a call. One frame with its bytes follows."""
 
     id: int
@@ -134,7 +136,7 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
     headers: dict[str, str]
 
 
-class Streaming(msgspec.Struct, frozen=True, array_like=True, tag="streaming"):
+class StreamStart(msgspec.Struct, frozen=True, array_like=True, tag="streaming"):
     """A streamed answer starts. One frame with its first part follows."""
 
     id: int
@@ -142,7 +144,7 @@ class Streaming(msgspec.Struct, frozen=True, array_like=True, tag="streaming"):
     headers: dict[str, str]
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True, tag="part"):
+class StreamPart(msgspec.Struct, frozen=True, array_like=True, tag="part"):
     """Next part of a streamed answer. One frame follows."""
 
     id: int
@@ -154,7 +156,7 @@ class StreamEnd(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     id: int
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
+class ErrorReply(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
     """A request failed, before or after the first part of its answer."""
 
     id: int
@@ -167,21 +169,22 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
     version_id: str | None = None
 
 
-class ReportNow(msgspec.Struct, frozen=True, array_like=True, tag="report_now"):
-    """Asks for a `Report`, because the metrics are read."""
+class ReportRequest(msgspec.Struct, frozen=True, array_like=True, tag="report_now"):
+    """Asks for a `CountReport`, because the metrics are read."""
 
 
-class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
+class DrainWorker(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
     """Asks the worker to finish its requests and to end. It accepts no further ones."""
 
 
-class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
+class StopWorker(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """Asks the worker to cancel its requests and to end."""
 
 
-ToWorker = (
-    Hint | Verdict | Answered | Streaming | Part | StreamEnd | Failed | ReportNow | Drain | Stop
-)
+Reply = Hint | Verdict | WholeReply | ErrorReply
+"""Answer to a `Question`. That of a stream has several messages."""
+StreamReply = StreamStart | StreamPart | StreamEnd
+ToWorker = Reply | StreamReply | ReportRequest | DrainWorker | StopWorker
 
 encode = msgspec.msgpack.Encoder().encode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
@@ -189,5 +192,5 @@ decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 _body = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def body_of(failed: Failed) -> Mapping[str, Any]:
+def body_of(failed: ErrorReply) -> Mapping[str, Any]:
     return _body(failed.body)

@@ -12,18 +12,20 @@ from stoker.runtime.parts import AnswerParts
 from stoker.server.workers.channel import WorkerChannel
 from stoker.server.workers.messages import (
     FIRST_ID_BITS,
-    Answered,
-    Begin,
-    Caller,
+    CallerKey,
     CallModel,
-    Drop,
-    Failed,
+    CheckCaller,
+    DropRequest,
+    ErrorReply,
     FromWorker,
     Hint,
     LookUp,
-    Part,
+    Question,
+    Reply,
     StreamEnd,
-    Streaming,
+    StreamPart,
+    StreamReply,
+    StreamStart,
     Verdict,
     body_of,
     encode,
@@ -36,7 +38,7 @@ _MOST_HINTS = 10_000
 class OwnerError(StokerError):
     """Error that the server has raised for a request of this worker."""
 
-    def __init__(self, failed: Failed) -> None:
+    def __init__(self, failed: ErrorReply) -> None:
         super().__init__(code="owner")
         self.failed = failed
         self.status = failed.status  # type: ignore[misc]
@@ -57,9 +59,6 @@ class HandOverError(Exception):
     """Only the server can answer the request. It was not counted yet."""
 
 
-Reply = Hint | Verdict | Answered | Failed
-
-
 class Owner:
     """Asks the server for keys, deployments and answers. Its hints save questions, but the server
     checks each call.
@@ -74,8 +73,8 @@ class Owner:
         self._ids = itertools.count(number << FIRST_ID_BITS)
         self._waiting: dict[int, asyncio.Future[tuple[Reply, bytes]]] = {}
         self._streams: dict[int, OwnerStream] = {}
-        self._keys: set[Caller] = set()
-        self._hints: dict[tuple[Caller, str | None], tuple[int, DirectoryEntry]] = {}
+        self._keys: set[CallerKey] = set()
+        self._hints: dict[tuple[CallerKey, str | None], tuple[int, DirectoryEntry]] = {}
         self.is_gone = False
         self.is_stopping = False
         """True after the server has asked to cancel all requests."""
@@ -87,7 +86,7 @@ class Owner:
         """Sends a message that has no answer."""
         self._channel.send([encode(message), *frames])
 
-    async def check_key(self, caller: Caller) -> None:
+    async def check_key(self, caller: CallerKey) -> None:
         """Raises `HandOverError` if the key is not known to be valid."""
         if caller in self._keys:
             return
@@ -98,7 +97,7 @@ class Owner:
             self._keys.clear()
         self._keys.add(caller)
 
-    async def find(self, caller: Caller, model: str | None) -> tuple[int, DirectoryEntry]:
+    async def find(self, caller: CallerKey, model: str | None) -> tuple[int, DirectoryEntry]:
         """Returns a deployment with its number. Raises `HandOverError` if the caller has none of
         this name.
         """
@@ -111,28 +110,28 @@ class Owner:
         return self.learn(caller, model, hint.number, hint.entry)
 
     def learn(
-        self, caller: Caller, model: str | None, number: int, entry: DirectoryEntry
+        self, caller: CallerKey, model: str | None, number: int, entry: DirectoryEntry
     ) -> tuple[int, DirectoryEntry]:
         if len(self._hints) >= _MOST_HINTS:
             self._hints.clear()
         known = self._hints[caller, model] = number, entry
         return known
 
-    def forget(self, caller: Caller) -> None:
+    def forget(self, caller: CallerKey) -> None:
         """Forgets a caller whose key was refused, so that its next request is not read in vain."""
         self._keys.discard(caller)
 
-    async def begin(self, caller: Caller) -> Mapping[str, str]:
+    async def begin(self, caller: CallerKey) -> Mapping[str, str]:
         """Counts a request that the worker has rejected. Returns the headers of its response.
 
         Raises `OwnerError` if the key, its limits or the credit do not allow the request.
         """
-        verdict, _ = await self.ask(Begin(self.new_id(), caller))
-        if isinstance(verdict, Failed):
+        verdict, _ = await self.ask(CheckCaller(self.new_id(), caller))
+        if isinstance(verdict, ErrorReply):
             raise OwnerError(verdict)
         return verdict.headers if isinstance(verdict, Verdict) else {}
 
-    async def ask(self, message: LookUp | Begin | CallModel, *frames: Frame) -> tuple[Reply, bytes]:
+    async def ask(self, message: Question, *frames: Frame) -> tuple[Reply, bytes]:
         """Sends a message and returns its answer. Cancelling drops the request."""
         identifier = message.id
         if self.is_gone:
@@ -144,7 +143,7 @@ class Owner:
             return await future
         finally:
             if self._waiting.pop(identifier, None) is not None:
-                self.tell(Drop(identifier))
+                self.tell(DropRequest(identifier))
 
     def open_stream(self, message: CallModel, *frames: Frame) -> "OwnerStream":
         """Sends a call whose answer arrives in parts. The reader closes the stream."""
@@ -157,11 +156,11 @@ class Owner:
 
     def _close_stream(self, identifier: int) -> None:
         if self._streams.pop(identifier, None) is not None:
-            self.tell(Drop(identifier))
+            self.tell(DropRequest(identifier))
 
     # --- answers ---
 
-    def receive(self, reply: Reply | Streaming | Part | StreamEnd, frames: Sequence[bytes]) -> None:
+    def receive(self, reply: Reply | StreamReply, frames: Sequence[bytes]) -> None:
         identifier = reply.id
         stream = self._streams.get(identifier)
         if stream is not None:
@@ -184,7 +183,7 @@ class Owner:
         self._streams.clear()
 
 
-_OF_STREAMS = (Streaming, Part, StreamEnd)
+_OF_STREAMS = (StreamStart, StreamPart, StreamEnd)
 
 
 class OwnerStream:
@@ -193,20 +192,20 @@ class OwnerStream:
     def __init__(self, close: Callable[[], None]) -> None:
         self._close = close
         self._parts = AnswerParts()
-        self.first: Streaming | Hint | Failed | None = None
+        self.first: StreamStart | Hint | ErrorReply | None = None
         """First message of the answer."""
 
-    def receive(self, reply: Reply | Streaming | Part | StreamEnd, content: bytes) -> bool:
+    def receive(self, reply: Reply | StreamReply, content: bytes) -> bool:
         """Returns True if this is the last message."""
-        if self.first is None and isinstance(reply, Streaming | Hint | Failed):
+        if self.first is None and isinstance(reply, StreamStart | Hint | ErrorReply):
             self.first = reply
         match reply:
-            case Streaming() | Part():
+            case StreamStart() | StreamPart():
                 self._parts.add(content)
                 return False
             case Hint():
                 self.fail(OutdatedError())
-            case Failed():
+            case ErrorReply():
                 self.fail(OwnerError(reply))
             case _:
                 self._parts.end()

@@ -19,23 +19,23 @@ from stoker.inference.registry import OPERATIONS
 from stoker.server.edge.connections import SWEEP_S
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.loops import loop_factory
-from stoker.server.telemetry.tally import Answers as Tally
+from stoker.server.telemetry.tally import Answers
 from stoker.server.workers.channel import WorkerChannel
 from stoker.server.workers.connection import WorkerConnection
 from stoker.server.workers.heads import CallHead, CallHeads
 from stoker.server.workers.messages import (
-    Answers,
     Closed,
-    Drain,
+    CountReport,
+    DrainWorker,
     HandOver,
-    Hello,
-    Report,
-    ReportNow,
-    Stop,
+    PathAnswers,
+    ReportRequest,
+    StopWorker,
+    WorkerReady,
     decode_to_worker,
 )
 from stoker.server.workers.owner import Owner
-from stoker.server.workers.requests import CallRequest
+from stoker.server.workers.requests import HttpCall
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +62,10 @@ def run(number: int, settings: Settings, channel: socket.socket, passing: socket
     raise_open_files()
     gc.freeze()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(Worker(number, settings).serve(channel, passing))
+        runner.run(HttpWorker(number, settings).serve(channel, passing))
 
 
-def answered_operations(settings: Settings) -> dict[str, Operation[Any]]:
+def answered_operations() -> dict[str, Operation[Any]]:
     """Returns the operations that workers answer, by path: those without files."""
     return {path: operation for path, operation in OPERATIONS.items() if not operation.media}
 
@@ -81,17 +81,17 @@ def call_heads(settings: Settings, paths: Collection[str]) -> CallHeads:
     )
 
 
-class Worker:
+class HttpWorker:
     def __init__(self, number: int, settings: Settings) -> None:
         self.answer_s = settings.answer_timeout_s
         self._number = number
         self._settings = settings
-        self._operations = answered_operations(settings)
+        self._operations = answered_operations()
         self._heads = call_heads(settings, self._operations).cached()
         self._connections: set[WorkerConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: set[asyncio.Task[object]] = set()
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, Answers] = {}
         self._reporting: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_draining = False
@@ -104,7 +104,7 @@ class Worker:
         await self._loop.create_unix_connection(lambda: self._channel, sock=channel)
         passing.setblocking(False)
         self._loop.add_reader(passing, self._accept, passing)
-        self._owner.tell(Hello(os.getpid()))
+        self._owner.tell(WorkerReady(os.getpid()))
         await self._ended.wait()
         self._loop.remove_reader(passing)
         await self._finish()
@@ -153,7 +153,7 @@ class Worker:
     ) -> asyncio.Task[None]:
         """Implements `CallHandler.answer`."""
         operation = self._operations[head.path]
-        request = CallRequest(
+        request = HttpCall(
             self._owner, self._settings, operation, connection=connection, head=head, body=body
         )
         task = self._loop.create_task(self._run(connection, request))
@@ -161,7 +161,7 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _run(self, connection: WorkerConnection, request: CallRequest) -> None:
+    async def _run(self, connection: WorkerConnection, request: HttpCall) -> None:
         if not await request.answer():
             connection.give_back()
             return
@@ -188,11 +188,11 @@ class Worker:
     def _receive(self, frames: list[bytes]) -> None:
         message = decode_to_worker(frames[0])
         match message:
-            case ReportNow():
+            case ReportRequest():
                 self._report(is_asked=True)
-            case Drain():
+            case DrainWorker():
                 self._drain()
-            case Stop():
+            case StopWorker():
                 self._owner.is_stopping = True
                 self._ended.set()
             case _:
@@ -226,10 +226,10 @@ class Worker:
 
     # --- metrics ---
 
-    def _count(self, request: CallRequest, seconds: float) -> None:
+    def _count(self, request: HttpCall, seconds: float) -> None:
         tally = self._tallies.get(request.path)
         if tally is None:
-            tally = self._tallies[request.path] = Tally()
+            tally = self._tallies[request.path] = Answers()
         tally.statuses[request.status] += 1
         tally.seconds.observe(seconds)
         if self._reporting is None:
@@ -242,7 +242,7 @@ class Worker:
         tallies, self._tallies = self._tallies, {}
         if tallies or is_asked:
             answers = [
-                Answers(path, dict(tally.statuses), tally.seconds.counts, tally.seconds.total)
+                PathAnswers(path, dict(tally.statuses), tally.seconds.counts, tally.seconds.total)
                 for path, tally in tallies.items()
             ]
-            self._owner.tell(Report(answers))
+            self._owner.tell(CountReport(answers))

@@ -31,7 +31,7 @@ _MOST_ATTEMPTS = 3
 _UNAUTHORIZED = 401
 
 
-class CallRequest:
+class HttpCall:
     """A call and its response."""
 
     def __init__(

@@ -12,7 +12,7 @@ from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.runtime.packed_calls import frames_of
 from stoker.server.workers.heads import CallHead
-from stoker.server.workers.messages import Answered, CallModel, Failed, Hint, Streaming
+from stoker.server.workers.messages import CallModel, ErrorReply, Hint, StreamStart, WholeReply
 from stoker.server.workers.owner import HandOverError, OutdatedError, Owner, OwnerError
 from stoker.wire.framing import Frame
 from stoker.wire.generation_request import Generation
@@ -57,10 +57,10 @@ class WorkerSession(CallSession):
     async def run(self, entry: DirectoryEntry, call: Call | Generation) -> bytes:
         message, frames = self._message(entry, call)
         reply, content = await self._owner.ask(message, *frames)
-        if isinstance(reply, Answered):
+        if isinstance(reply, WholeReply):
             self.counted, self.version_id = reply.headers, reply.version_id
             return content
-        raise self._error(reply if isinstance(reply, Hint | Failed) else None)
+        raise self._error(reply if isinstance(reply, Hint | ErrorReply) else None)
 
     def stream(
         self,
@@ -80,17 +80,17 @@ class WorkerSession(CallSession):
         async with aclosing(stream.parts()) as parts:
             try:
                 async for part in parts:
-                    if self.counted is None and isinstance(stream.first, Streaming):
+                    if self.counted is None and isinstance(stream.first, StreamStart):
                         self.counted = stream.first.headers
                         self.version_id = stream.first.version_id
                     yield part
             except (OwnerError, OutdatedError):
-                if isinstance(stream.first, Streaming):
+                if isinstance(stream.first, StreamStart):
                     raise
                 raise self._error(stream.first) from None
 
-    def _error(self, reply: Hint | Failed | None) -> Exception:
-        if isinstance(reply, Failed):
+    def _error(self, reply: Hint | ErrorReply | None) -> Exception:
+        if isinstance(reply, ErrorReply):
             self.counted = reply.headers
             return OwnerError(reply)
         if reply is None or reply.entry is None:
