@@ -4,7 +4,7 @@ key.
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
 import stoker
@@ -28,6 +28,11 @@ class Health(BaseModel):
     )
 
 
+async def _fleet(request: Request) -> WorkerFleet | None:
+    return request.app.state.parts.find(WorkerFleet)
+
+
+FleetDep = Annotated[WorkerFleet | None, Depends(_fleet)]
 BackgroundDep = Annotated[Background, part(Background)]
 
 
@@ -68,10 +73,9 @@ def _incomplete(folders: ModelFolders) -> tuple[str | None, str | None]:
 
 @router.get("/health", responses={503: {"model": Health}})
 async def health(
-    request: Request, platform: PlatformDep, background: BackgroundDep, response: Response
+    platform: PlatformDep, background: BackgroundDep, response: Response, fleet: FleetDep = None
 ) -> Health:
     """Check that the process is alive and makes progress."""
-    fleet = request.app.state.parts.find(WorkerFleet)
     warning = fleet.warning if fleet else None
     return _answer(response, await _problem(platform, background), warning)
 

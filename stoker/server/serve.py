@@ -47,6 +47,7 @@ from stoker.tenancy.keys.limits import RateLimits
 
 log = logging.getLogger(__name__)
 
+_FORCE_CHECK_S = 0.1
 LOCAL = "local"
 """Runtime that runs replicas in processes of this server."""
 
@@ -146,9 +147,13 @@ class HttpServer(uvicorn.Server):
         if self._fleet is None:
             await super()._wait_tasks_to_complete()
             return
+        drained = asyncio.create_task(self._fleet.drain())
         try:
-            await asyncio.gather(super()._wait_tasks_to_complete(), self._fleet.drain())
+            await super()._wait_tasks_to_complete()
+            while not (drained.done() or self.force_exit):
+                await asyncio.wait([drained], timeout=_FORCE_CHECK_S)
         finally:
+            drained.cancel()
             await self._fleet.stop()
 
     def _build(self) -> asyncio.Protocol:

@@ -1,10 +1,13 @@
 """Accepts connections and gives them to worker processes, within the server's limits."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 
 from stoker.server.workers.fleet import RemoteConnection, WorkerFleet
+
+log = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 _AT_ONCE = 64
@@ -65,4 +68,9 @@ class Acceptor:
     def _open(self, build: Build, client: socket.socket) -> None:
         opening = self._loop.create_task(self._loop.connect_accepted_socket(build, client))
         self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
+        opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: asyncio.Task[object]) -> None:
+        self._opening.discard(opening)
+        if not opening.cancelled() and (error := opening.exception()):
+            log.warning("connection could not be opened", extra={"why": str(error)})

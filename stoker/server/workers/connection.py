@@ -97,7 +97,10 @@ class WorkerConnection(asyncio.Protocol):
         """Starts the request in the buffer if it is complete."""
         end = self._buffer.find(END)
         if end < 0:
-            if len(self._buffer) > MOST_HEAD_BYTES:
+            if (
+                len(self._buffer) > MOST_HEAD_BYTES
+                or self._buffer[:4] != b"POST"[: len(self._buffer)]
+            ):
                 self._leave()
             return
         end += len(END)

@@ -115,8 +115,7 @@ class RemoteWorker:
                 self._desk.drop(message.id)
             case HandOver():
                 if connection := self.connections.pop(message.connection, None):
-                    connection.calls += message.calls
-                    self._fleet.take_over(connection, frames[1])
+                    self._hand_over(connection, message, frames[1])
             case Closed():
                 self._close(message)
             case CountReport():
@@ -128,6 +127,12 @@ class RemoteWorker:
                 self.is_ready = True
             case _:
                 self._desk.receive(message, frames)
+
+    def _hand_over(self, connection: RemoteConnection, message: HandOver, data: bytes) -> None:
+        connection.calls += message.calls
+        # It may have given way to another connection meanwhile.
+        if connection.client.fileno() >= 0:
+            self._fleet.take_over(connection, data)
 
     def _answered(self, number: int) -> None:
         if connection := self.connections.get(number):
@@ -180,7 +185,7 @@ class WorkerFleet:
         self._continue: Continue = lambda connection, _data: connection.end()
 
     def start(self, continue_connection: Continue) -> None:
-        """Starts all workers, and replaces those that end."""
+        """Starts all workers. Replaces each one that ends."""
         self._continue = continue_connection
         self._metrics.add(self.collect)
         for number in range(1, self._size + 1):
@@ -188,7 +193,7 @@ class WorkerFleet:
 
     @property
     def warning(self) -> str | None:
-        """Reason that the server is slower than it should be. None if all workers run."""
+        """Description of the missing workers. None if all run."""
         missing = self._size - sum(worker.is_ready for worker in self._workers.values())
         if not missing:
             return None

@@ -118,7 +118,7 @@ class Owner:
         return known
 
     def forget(self, caller: CallerKey) -> None:
-        """Forgets a caller whose key was refused, so that its next request is not read in vain."""
+        """Forgets a caller whose key was refused."""
         self._keys.discard(caller)
 
     async def begin(self, caller: CallerKey) -> Mapping[str, str]:
