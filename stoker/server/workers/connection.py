@@ -43,13 +43,14 @@ class WorkerConnection(asyncio.Protocol):
         """Answered calls."""
         self.closes = False
         """True if the connection ends after the current response."""
+        self.task: asyncio.Task[None] | None = None
+        """The request in progress."""
         self._handler = handler
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._buffer = b""
         self._request: bytes = b""
         """The request in progress, for a hand-over."""
-        self._task: asyncio.Task[None] | None = None
         self._since = self._loop.time()
         self._is_used = False
         """True if a request was answered."""
@@ -58,28 +59,24 @@ class WorkerConnection(asyncio.Protocol):
         self._unread_mark: tuple[float, int] | None = None
         self._writable: asyncio.Future[None] | None = None
 
-    @property
-    def is_busy(self) -> bool:
-        return self._task is not None
-
     # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        if not self._buffer and self._task is None:
+        if not self._buffer and self.task is None:
             self._since = self._loop.time()
         self._buffer += data
-        if self._task is None:
+        if self.task is None:
             self._advance()
         elif len(self._buffer) > _MOST_PIPELINED_BYTES:
             self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.resume_writing()
-        if self._task:
-            self._task.cancel()
+        if self.task:
+            self.task.cancel()
         if not self._is_leaving:
             self._handler.lost(self, self._end_reason)
 
@@ -113,12 +110,12 @@ class WorkerConnection(asyncio.Protocol):
             return
         body = self._buffer[end:whole]
         self._request, self._buffer = self._buffer[:whole], self._buffer[whole:]
-        self._task = self._handler.answer(self, head, body)
+        self.task = self._handler.answer(self, head, body)
 
     def finish(self) -> None:
         """Ends the current request after its response was written."""
         self.calls += 1
-        self._task, self._request, self._is_used = None, b"", True
+        self.task, self._request, self._is_used = None, b"", True
         self._since = self._loop.time()
         if self.closes:
             self._transport.close()
@@ -129,7 +126,7 @@ class WorkerConnection(asyncio.Protocol):
     def give_back(self) -> None:
         """Hands the current request over. Nothing of its response may be written."""
         self._buffer = self._request + self._buffer
-        self._task, self._request = None, b""
+        self.task, self._request = None, b""
         self._leave()
 
     def _leave(self) -> None:
@@ -157,7 +154,7 @@ class WorkerConnection(asyncio.Protocol):
     # --- limits ---
 
     def close_if_idle(self) -> None:
-        if self._task is None:
+        if self.task is None:
             self._transport.close()
         self.closes = True
 
@@ -169,7 +166,7 @@ class WorkerConnection(asyncio.Protocol):
         """Ends or hands over the connection if it has exceeded a time limit."""
         if self._is_unread(now):
             self.abort(Ended.ANSWER_TIMEOUT)
-        elif self._task is not None or self._transport.is_closing():
+        elif self.task is not None or self._transport.is_closing():
             return
         elif self._is_used and not self._buffer:
             if now - self._since > IDLE_S:
@@ -181,7 +178,7 @@ class WorkerConnection(asyncio.Protocol):
     def _is_unread(self, now: float) -> bool:
         """Returns True if the client has stopped reading the response for longer than the limit."""
         unread_bytes = self._transport.get_write_buffer_size()
-        writes_more = self._task is not None and self._writable is None
+        writes_more = self.task is not None and self._writable is None
         if not unread_bytes or (writes_more and not self._transport.is_closing()):
             self._unread_mark = None
             return False

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 
 import orjson
 
@@ -82,14 +81,8 @@ class Desk:
             case LookUp():
                 work = self._look_up(message)
             case CheckCaller():
-                work = self._begin(message)
-        task = self._tasks[message.id] = self._loop.create_task(work)
-        task.add_done_callback(partial(self._ended, message))
-
-    def _ended(self, message: Question, _task: "asyncio.Task[None]") -> None:
-        self._tasks.pop(message.id, None)
-        if isinstance(message, CallModel):
-            self._answered(message.connection)
+                work = self._check_caller(message)
+        self._tasks[message.id] = self._loop.create_task(work)
 
     def drop(self, identifier: int) -> None:
         """Cancels a request whose client is gone."""
@@ -119,8 +112,9 @@ class Desk:
         except Exception:
             log.exception("request of an HTTP worker failed")
         self._reply(hint)
+        self._tasks.pop(message.id, None)
 
-    async def _begin(self, message: CheckCaller) -> None:
+    async def _check_caller(self, message: CheckCaller) -> None:
         headers: dict[str, str] = {}
         try:
             caller = await self._principal(message.caller)
@@ -129,6 +123,7 @@ class Desk:
             self._reply(Verdict(message.id, headers))
         except Exception as error:
             self._fail(message.id, error, headers)
+        self._tasks.pop(message.id, None)
 
     async def _call(self, message: CallModel, frames: Sequence[bytes]) -> None:
         headers: dict[str, str] = {}
@@ -158,6 +153,9 @@ class Desk:
                 self._reply(WholeReply(message.id, session.version_id, headers), content)
         except Exception as error:
             self._fail(message.id, error, headers)
+        finally:
+            self._tasks.pop(message.id, None)
+            self._answered(message.connection)
 
     async def _stream(
         self,

@@ -89,7 +89,6 @@ class HttpWorker:
         self._operations = answered_operations()
         self._heads = call_heads(settings, self._operations).cached()
         self._connections: set[WorkerConnection] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: set[asyncio.Task[object]] = set()
         self._tallies: dict[str, Answers] = {}
         self._reporting: asyncio.TimerHandle | None = None
@@ -156,10 +155,7 @@ class HttpWorker:
         request = HttpCall(
             self._owner, self._settings, operation, connection=connection, head=head, body=body
         )
-        task = self._loop.create_task(self._run(connection, request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._loop.create_task(self._run(connection, request))
 
     async def _run(self, connection: WorkerConnection, request: HttpCall) -> None:
         if not await request.answer():
@@ -211,7 +207,7 @@ class HttpWorker:
 
     async def _finish(self) -> None:
         """Cancels all requests and sends the rest of their responses."""
-        tasks = list(self._tasks)
+        tasks = [connection.task for connection in self._connections if connection.task]
         for task in tasks:
             task.cancel()
         with contextlib.suppress(TimeoutError):
