@@ -39,7 +39,7 @@ class OwnerError(StokerError):
     """Error that the server has raised for a request of this worker."""
 
     def __init__(self, failed: ErrorReply) -> None:
-        super().__init__(code="owner")
+        super().__init__()
         self.failed = failed
         self.status = failed.status  # type: ignore[misc]
 
