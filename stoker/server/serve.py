@@ -39,7 +39,7 @@ from stoker.server.workers.acceptor import Acceptor
 from stoker.server.workers.continued import ContinuedConnection
 from stoker.server.workers.desk import CallChecks
 from stoker.server.workers.fleet import RemoteConnection, WorkerFleet
-from stoker.server.workers.host import WorkerHost
+from stoker.server.workers.host import WorkerHost, worker_count
 from stoker.server.workers.process import answered_operations
 from stoker.store.folder_lock import locked
 from stoker.tenancy.keys.keyring import Keyring
@@ -64,7 +64,7 @@ def run(settings: Settings, started: Started = _nothing) -> None:
     Raises `FolderInUseError` if another server uses the data folder.
     """
     # Forked before the server opens files, starts threads, and takes locks.
-    host = WorkerHost.fork(settings) if settings.workers > 1 else None
+    host = WorkerHost.fork(settings) if worker_count(settings) > 1 else None
     with locked(settings.data_dir, settings.database_url):
         logs.configure(settings.log_level, settings.log_format)
         sandbox.keep_to_itself()
@@ -199,7 +199,7 @@ def _fleet(host: WorkerHost, parts: ServerParts, connections: Connections) -> Wo
         takes_packed=settings.runtime == LOCAL,
     )
     fleet = WorkerFleet(
-        settings.workers,
+        worker_count(settings),
         host,
         checks=checks,
         members=connections,

@@ -14,10 +14,19 @@ from stoker import sandbox
 from stoker.base.config import Settings
 from stoker.server.workers import process
 
+_CORES_PER_WORKER = 4
+"""A worker and its share of the server and the replicas need this many cores."""
+_MOST_BY_DEFAULT = 8
 _START = struct.Struct("<I")
 """Message that asks for a worker: its number."""
 _GRACE_S = 3.0
 """Seconds for which workers may end by themselves after the server is gone."""
+
+
+def worker_count(settings: Settings) -> int:
+    """Returns the number of workers. 1 means that the server needs none."""
+    quarter = len(os.sched_getaffinity(0)) // _CORES_PER_WORKER
+    return settings.workers or max(1, min(_MOST_BY_DEFAULT, quarter))
 
 
 class WorkerHost:
