@@ -4,11 +4,11 @@ A fork shares the memory of all imported modules. The server itself cannot fork 
 has threads.
 """
 
+import contextlib
 import os
 import signal
 import socket
 import struct
-import time
 
 from stoker import sandbox
 from stoker.base.config import Settings
@@ -19,7 +19,7 @@ _CORES_PER_WORKER = 4
 _MOST_BY_DEFAULT = 8
 _START = struct.Struct("<I")
 """Message that asks for a worker: its number."""
-_GRACE_S = 3.0
+_GRACE_S = 3
 """Seconds for which workers may end by themselves after the server is gone."""
 
 
@@ -83,7 +83,9 @@ def _run(settings: Settings, control: socket.socket) -> None:
         channel.close()
         passing.close()
     # Workers that have lost the server end by themselves. The others end with this process.
-    time.sleep(_GRACE_S)
+    signal.alarm(_GRACE_S)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(-1, 0)
 
 
 def _work(
