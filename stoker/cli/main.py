@@ -69,23 +69,35 @@ def root(
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
 Port = Annotated[int | None, typer.Option(help="Port. 0 picks a free port.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Processes that read, check and stream calls of models.")
+]
 DataDir = Annotated[Path | None, typer.Option(help="Folder for the database, artifacts and logs.")]
 
 
-def _settings(host: str | None, port: int | None, data_dir: Path | None) -> "Settings":
-    overrides: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir}
+def _settings(
+    host: str | None, port: int | None, data_dir: Path | None, workers: int | None = None
+) -> "Settings":
+    overrides: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "data_dir": data_dir,
+        "workers": workers,
+    }
     from stoker.cli.settings import read_settings
 
     return read_settings(**{name: value for name, value in overrides.items() if value is not None})
 
 
 @app.command()
-def serve(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
+def serve(
+    host: Host = None, port: Port = None, data_dir: DataDir = None, workers: Workers = None
+) -> None:
     """Start the server without models. The operator key is written to DATA_DIR/operator-key."""
     from stoker.server import bootstrap
     from stoker.server import serve as server
 
-    server.run(_settings(host, port, data_dir), bootstrap.announce)
+    server.run(_settings(host, port, data_dir, workers), bootstrap.announce)
 
 
 @app.command()

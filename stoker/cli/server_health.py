@@ -45,6 +45,8 @@ def _server_checks(settings: Context) -> Iterator[DoctorCheck]:
     status, body = server.health("/health")
     if status == 200:
         yield _version(str(body.get("version")))
+        if warning := body.get("warning"):
+            yield DoctorCheck("HTTP workers", DoctorVerdict.WARN, warning, "See the server's log.")
     else:
         problem = body.get("problem") or f"returned status {status}"
         yield DoctorCheck("server", DoctorVerdict.FAIL, problem, "See the server's log.")

@@ -110,7 +110,8 @@ class FleetPlan:
         return [*programs, ray.placer(address, self.folder / "placer", env)]
 
     def gateway_programs(self, database_url: str) -> list[Program]:
-        env = self._shared(database_url)
+        # Several gateways use the cores already.
+        env = self._shared(database_url) | {"STOKER_WORKERS": str(self.settings.workers or 1)}
         return [
             ours(
                 name,

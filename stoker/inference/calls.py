@@ -44,6 +44,23 @@ class Mirror(Protocol):
     ) -> None: ...
 
 
+def check_serves(entry: DirectoryEntry, pipelines: Collection[str]) -> None:
+    """Raises `ConflictError` if the deployment is stopped, and `EndpointNotSupportedError` if it
+    serves none of these pipelines.
+    """
+    if entry.is_stopped:
+        raise ConflictError(
+            f"The deployment '{entry.model}' is stopped: start it first.",
+            code="deployment_stopped",
+        )
+    if entry.pipeline not in pipelines:
+        paths = ", ".join(endpoints(entry.pipeline)) or "no endpoint of this server"
+        raise EndpointNotSupportedError(
+            f"Endpoint not supported: '{entry.model}' is deployed for {entry.pipeline}, "
+            f"served by {paths}."
+        )
+
+
 ChooseVersion = Callable[[DirectoryEntry], str]
 """Returns the id of the version that answers a call."""
 
@@ -87,17 +104,7 @@ class Calls(Platform):
         `Directory.resolve`.
         """
         entry = await self.directory.resolve(caller, model)
-        if entry.is_stopped:
-            raise ConflictError(
-                f"The deployment '{entry.model}' is stopped: start it first.",
-                code="deployment_stopped",
-            )
-        if entry.pipeline not in pipelines:
-            paths = ", ".join(endpoints(entry.pipeline)) or "no endpoint of this server"
-            raise EndpointNotSupportedError(
-                f"Endpoint not supported: '{entry.model}' is deployed for {entry.pipeline}, "
-                f"served by {paths}."
-            )
+        check_serves(entry, pipelines)
         return entry
 
     async def run(

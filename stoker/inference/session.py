@@ -40,12 +40,14 @@ class CallSession:
         wait_s: float,
         headers: Mapping[str, str] = _NO_HEADERS,
         base_url: Callable[[], str] = _no_url,
+        user: str | None = None,
     ) -> None:
         """
         Args:
             wait_s: longest wait in seconds for a ready replica.
             headers: may name a version, and the party of a deployment's traffic rules.
             base_url: returns the server's address as the caller sees it, for links in answers.
+            user: user that the request names, for a deployment's traffic rules.
 
         Raises `InsufficientCreditsError` if the caller's account may not start a call.
         """
@@ -57,7 +59,7 @@ class CallSession:
         self._caller = caller
         self._wait_s = wait_s
         self._headers = headers
-        self._user: str | None = None
+        self._user = user
 
     @property
     def settings(self) -> Settings:

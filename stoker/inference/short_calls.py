@@ -29,9 +29,9 @@ from stoker.platform.web.http import (
     ClientGoneError,
     RequestListener,
     added_headers,
-    chosen_id,
     last_response,
     record_request,
+    request_id_of,
 )
 from stoker.platform.web.structure import FREE_BYTES
 from stoker.wire import sse
@@ -114,7 +114,7 @@ class ShortCalls:
         self, exchange: Exchange, request: "_CallRequest", operation: Operation[Any]
     ) -> None:
         scope = request.scope
-        identifier = chosen_id(request.headers.get("x-request-id", ""))
+        identifier = request_id_of(request.headers.get("x-request-id", ""))
         reply = _Reply(exchange, scope, identifier, self._headers)
         token = request_id.set(reply.identifier)
         started = time.perf_counter()

@@ -4,7 +4,7 @@ key.
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
 import stoker
@@ -12,6 +12,7 @@ from stoker.platform.web.context import Platform, PlatformDep, part
 from stoker.registry.deployments.context import ContextDep
 from stoker.registry.deployments.folders import ModelFolders
 from stoker.server.background import Background
+from stoker.server.workers.fleet import WorkerFleet
 
 router = APIRouter(tags=["Health"])
 
@@ -27,6 +28,11 @@ class Health(BaseModel):
     )
 
 
+async def _fleet(request: Request) -> WorkerFleet | None:
+    return request.app.state.parts.find(WorkerFleet)
+
+
+FleetDep = Annotated[WorkerFleet | None, Depends(_fleet)]
 BackgroundDep = Annotated[Background, part(Background)]
 
 
@@ -66,9 +72,12 @@ def _incomplete(folders: ModelFolders) -> tuple[str | None, str | None]:
 
 
 @router.get("/health", responses={503: {"model": Health}})
-async def health(platform: PlatformDep, background: BackgroundDep, response: Response) -> Health:
+async def health(
+    platform: PlatformDep, background: BackgroundDep, response: Response, fleet: FleetDep = None
+) -> Health:
     """Check that the process is alive and makes progress."""
-    return _answer(response, await _problem(platform, background))
+    warning = fleet.warning if fleet else None
+    return _answer(response, await _problem(platform, background), warning)
 
 
 @router.get("/ready", responses={503: {"model": Health}})

@@ -38,7 +38,8 @@ from stoker.server.bootstrap import write_private
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
 from stoker.server.lifecycle import STEP_S
-from stoker.server.serve import loop_factory, serving_metrics
+from stoker.server.loops import loop_factory
+from stoker.server.serve import serving_metrics
 from stoker.server.telemetry.nodes import HostedMetrics, refused_connections
 from stoker.store.blobs import open_blobs
 from stoker.store.db import Database

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import logging
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -20,6 +21,7 @@ from fastapi.concurrency import run_in_threadpool
 from stoker import sandbox
 from stoker.base import logs
 from stoker.base.config import Settings
+from stoker.inference.calls import Calls
 from stoker.platform.parts import ServerParts
 from stoker.platform.web.context import Platform
 from stoker.server.app import create_app, know_routes, with_short_calls
@@ -29,10 +31,26 @@ from stoker.server.edge.limits import EdgeLimits
 from stoker.server.edge.protocol import HttpConnection
 from stoker.server.edge.uvicorn_server import EventServer
 from stoker.server.lifecycle import end_streams
+from stoker.server.loops import loop_factory
 from stoker.server.telemetry.endpoints import Told, standalone
 from stoker.server.telemetry.loop_watch import LoopWatch
 from stoker.server.telemetry.recorder import Metrics
+from stoker.server.telemetry.traces import Traces
+from stoker.server.workers.acceptor import Acceptor
+from stoker.server.workers.continued import ContinuedConnection
+from stoker.server.workers.desk import CallChecks
+from stoker.server.workers.fleet import RemoteConnection, WorkerFleet
+from stoker.server.workers.host import WorkerHost, worker_count
+from stoker.server.workers.process import answered_operations
 from stoker.store.folder_lock import locked
+from stoker.tenancy.keys.keyring import Keyring
+from stoker.tenancy.keys.limits import RateLimits
+
+log = logging.getLogger(__name__)
+
+_FORCE_CHECK_S = 0.1
+LOCAL = "local"
+"""Runtime that runs replicas in processes of this server."""
 
 Started = Callable[[Platform, str], Awaitable[None]]
 
@@ -46,19 +64,13 @@ def run(settings: Settings, started: Started = _nothing) -> None:
 
     Raises `FolderInUseError` if another server uses the data folder.
     """
+    # Forked before the server opens files, starts threads, and takes locks.
+    host = WorkerHost.fork(settings) if worker_count(settings) > 1 else None
     with locked(settings.data_dir, settings.database_url):
         logs.configure(settings.log_level, settings.log_format)
         sandbox.keep_to_itself()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(settings, started))
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+            runner.run(_serve(settings, started, host))
 
 
 class _MetricsServer(EventServer):
@@ -100,9 +112,67 @@ async def serving_metrics(
 class HttpServer(EventServer):
     """Server that ends with exit code 0 on SIGTERM. Uvicorn would raise the signal again."""
 
-    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_exit: Callable[[], None],
+        connections: Connections,
+        fleet: WorkerFleet | None = None,
+    ) -> None:
+        """
+        Args:
+            fleet: workers that answer calls of models. None if the server has none.
+        """
         super().__init__(config)
         self._on_exit = on_exit
+        self._connections = connections
+        self._fleet = fleet
+        self._acceptor: Acceptor | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._fleet is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        for listener in sockets or []:
+            build_continued = partial(self._build_continued, self._fleet)
+            self._acceptor = Acceptor(listener, self._fleet, self._build, build_continued)
+            self._acceptor.start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._acceptor:
+            self._acceptor.close()
+        await super().shutdown(sockets)
+
+    async def _wait_tasks_to_complete(self) -> None:
+        if self._fleet is None:
+            await super()._wait_tasks_to_complete()
+            return
+        drained = asyncio.create_task(self._fleet.drain())
+        try:
+            await super()._wait_tasks_to_complete()
+            while not (drained.done() or self.force_exit):
+                await asyncio.wait([drained], timeout=_FORCE_CHECK_S)
+        finally:
+            drained.cancel()
+            await self._fleet.stop()
+
+    def _build(self) -> asyncio.Protocol:
+        state = self.lifespan.state
+        return HttpConnection(self._connections, self.config, self.server_state, state)
+
+    def _build_continued(
+        self, fleet: WorkerFleet, remote: RemoteConnection, data: bytes
+    ) -> asyncio.Protocol:
+        return ContinuedConnection(
+            self._connections,
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            fleet=fleet,
+            remote=remote,
+            data=data,
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._on_exit()
@@ -114,6 +184,31 @@ class HttpServer(EventServer):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
+
+
+def _fleet(host: WorkerHost, parts: ServerParts, connections: Connections) -> WorkerFleet | None:
+    settings = parts.get(Settings)
+    if parts.find(Traces):
+        # Spans of requests are created in the server.
+        log.warning("HTTP workers are not started, because traces are enabled")
+        host.close()
+        return None
+    checks = CallChecks(
+        calls=parts.get(Calls),
+        keyring=parts.get(Keyring),
+        limits=parts.get(RateLimits),
+        takes_packed=settings.runtime == LOCAL,
+    )
+    fleet = WorkerFleet(
+        worker_count(settings),
+        host,
+        checks=checks,
+        members=connections,
+        metrics=parts.get(Metrics),
+        paths=answered_operations(),
+    )
+    parts.add(WorkerFleet, fleet)
+    return fleet
 
 
 def _protocol(connections: Connections) -> type[asyncio.Protocol]:
@@ -154,7 +249,7 @@ def _user_of(port: int) -> str:
         return ""
 
 
-async def _serve(settings: Settings, started: Started) -> None:
+async def _serve(settings: Settings, started: Started, host: WorkerHost | None) -> None:
     # Disabled until the server answers requests: repeated collections of ten thousand deployments
     # take longer than creating them.
     gc.disable()
@@ -167,7 +262,7 @@ async def _serve(settings: Settings, started: Started) -> None:
     metrics.add(connections.collect)
     listener = _listen(settings.host, settings.port)
     port = listener.getsockname()[1]
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"[{settings.host}]" if ":" in settings.host else settings.host
     config = uvicorn.Config(
         with_short_calls(app),
         http=_protocol(connections),
@@ -178,7 +273,8 @@ async def _serve(settings: Settings, started: Started) -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
-    server = HttpServer(config, partial(end_streams, parts))
+    fleet = _fleet(host, parts, connections) if host else None
+    server = HttpServer(config, partial(end_streams, parts), connections, fleet)
 
     async def announce() -> None:
         # uvicorn has no event for this.
@@ -192,7 +288,7 @@ async def _serve(settings: Settings, started: Started) -> None:
         gc.freeze()
         gc.enable()
         loop_watch.start()
-        await started(parts.get(Platform), f"http://{host}:{port}")
+        await started(parts.get(Platform), f"http://{address}:{port}")
 
     announcing = asyncio.create_task(announce())
     async with serving_metrics(settings, limits, metrics):

@@ -20,6 +20,15 @@ class ListeningSettings(BaseSettings):
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one."
     )
+    workers: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description=(
+            "HTTP workers: processes that read, check and stream calls of models behind the same "
+            "port. 1: the server does this itself. None: a quarter of the cores, from 1 to 8."
+        ),
+    )
     metrics_host: str = Field(
         default="127.0.0.1", description="Address that serves metrics without a key."
     )

@@ -105,7 +105,7 @@ class RequestContext:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        identifier = chosen_id(Headers(scope=scope).get("x-request-id", ""))
+        identifier = request_id_of(Headers(scope=scope).get("x-request-id", ""))
         if self.traces is None:
             await self._answer(scope, receive, send, identifier)
             return
@@ -201,14 +201,14 @@ def last_response(error: Exception | asyncio.CancelledError) -> Response:
     if isinstance(error, asyncio.CancelledError):
         # A request is cancelled only when the server stops, and no task awaits this one.
         # uvicorn would send its own plain-text response.
-        return error_response(_stopping())
+        return error_response(server_stopping())
     known_error = full_disk(error) or lost_database(error) or lost_store(error)
     if known_error is None:
         log.error("request failed", exc_info=error)
     return error_response(known_error or InternalError())
 
 
-def _stopping() -> CapacityError:
+def server_stopping() -> CapacityError:
     return CapacityError(
         "The server is stopping and could not finish this request in time. Send it "
         "again when the server is back.",
@@ -288,8 +288,8 @@ def route_of(scope: Scope) -> str | None:
     return getattr(scope.get("route"), "path", None)
 
 
-def chosen_id(header: str) -> str:
-    """Returns the request id that a client has sent, or a new id if that one is not usable."""
+def request_id_of(header: str) -> str:
+    """Returns the id that a client chose in a header, or a new one."""
     return header if _SANE_ID.fullmatch(header) else new_id(Prefix.REQUEST)
 
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.interface import Call, LoadError, OnProgress
 from stoker.runtime.observed import Status
+from stoker.runtime.packed_calls import PackedCall, frames_of
 from stoker.runtime.pool.answers import CallStats, ReplicaAnswer
 from stoker.runtime.pool.callbacks import ReplicaCallbacks, bounded_precision
 from stoker.runtime.pool.conversion_state import ConversionState, is_proved
@@ -20,7 +21,7 @@ from stoker.runtime.pool.pending_move import PendingMove
 from stoker.runtime.pool.sending import Sending
 from stoker.runtime.pool.transport import Channel
 from stoker.runtime.pool.vitals import Vitals
-from stoker.runtime.pool.work_messages import head_of, message_of
+from stoker.runtime.pool.work_messages import head_of
 from stoker.wire.generation_request import Generation
 from stoker.wire.notices import PRECISION, Notice, bounded, cut
 from stoker.wire.protocol import (
@@ -274,11 +275,12 @@ class ReplicaHandle(Lifecycle):
         """Sends a call. Returns its id and its answer, which must be passed to `finish`."""
         if not self._calls:
             self.vitals.work_begins()
-        identifier, answer = self._calls.begin(stats, on_progress)
+        packed_id = call.id if isinstance(call, PackedCall) else None
+        identifier, answer = self._calls.begin(stats, on_progress, packed_id)
         self._idle.clear()
         self._last_used = self._clock()
         try:
-            self._send(message_of(identifier, call, CURRENT_CALLER.get().key))
+            self.channel.send(frames_of(identifier, call, CURRENT_CALLER.get().key))
         except BaseException:
             self.finish(identifier)
             raise

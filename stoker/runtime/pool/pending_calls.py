@@ -47,9 +47,11 @@ class PendingCalls:
         """Number of calls that the replica has answered, including cancelled ones."""
         return self._answered
 
-    def begin(self, stats: CallStats, on_progress: OnProgress | None) -> tuple[int, ReplicaAnswer]:
-        """Returns the id and the answer of a new call."""
-        identifier = next(_call_ids)
+    def begin(
+        self, stats: CallStats, on_progress: OnProgress | None, packed_id: int | None = None
+    ) -> tuple[int, ReplicaAnswer]:
+        """Returns the id and the answer of a new call. A packed call has an id already."""
+        identifier = next(_call_ids) if packed_id is None else packed_id
         answer = self._answers[identifier] = ReplicaAnswer(self._clock, stats, on_progress)
         return identifier, answer
 

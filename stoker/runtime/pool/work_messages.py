@@ -1,13 +1,11 @@
-"""Converts calls to the messages of replicas, and their failures to the errors of clients."""
+"""Reads the messages of replicas, and converts their failures to the errors of clients."""
 
 from collections.abc import Mapping
 
 import msgspec
 
 from stoker.base.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
-from stoker.runtime.interface import Call
-from stoker.wire.generation_request import Generation
-from stoker.wire.protocol import FromReplica, Generate, RequestFailure, ToReplica, Work
+from stoker.wire.protocol import FromReplica, RequestFailure
 
 _ERRORS: Mapping[str, type[StokerError]] = {
     "invalid_request": InvalidRequestError,
@@ -19,26 +17,6 @@ _ERRORS: Mapping[str, type[StokerError]] = {
 _MOST_HEAD_BYTES = 4 << 20
 """Maximum bytes of a message without its content. Decoding it blocks the event loop."""
 _decode = msgspec.msgpack.Decoder(FromReplica).decode
-
-
-def message_of(identifier: int, call: Call | Generation, key: str = "") -> ToReplica:
-    """
-    Args:
-        key: API key of the caller.
-    """
-    if isinstance(call, Generation):
-        return Generate(identifier, call, key)
-    return Work(
-        identifier,
-        call.task,
-        list(call.items),
-        dict(call.parameters),
-        call.single,
-        dict(call.finishing),
-        call.stream,
-        key,
-        call.adapter.folder if call.adapter else "",
-    )
 
 
 def error_of(failure: RequestFailure) -> StokerError:

@@ -96,6 +96,12 @@ class Connections:
             self._refused[refused] += 1
         return refused
 
+    def has_room(self, host: str | None) -> bool:
+        """Returns True if a connection would be admitted without ending another one."""
+        address, most = self._addresses.get(_name(host)), self.limits.per_address
+        is_full = bool(most and address and address.open >= most)
+        return not is_full and len(self._open) < self.limits.connections
+
     def linger(self, member: LimitedConnection) -> bool:
         """Returns True if a rejected connection may stay open for a moment, so that the peer can
         read the reason.

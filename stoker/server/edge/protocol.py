@@ -112,9 +112,12 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._since = self.loop.time()
-        refused = self._connections.admit(self, self.client[0] if self.client else None)
+        refused = self._admit()
         if refused is not None:
             self._turn_away(refused)
+
+    def _admit(self) -> RefusalReason | None:
+        return self._connections.admit(self, self.client[0] if self.client else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.forget(self)

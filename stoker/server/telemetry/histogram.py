@@ -32,6 +32,16 @@ class Histogram:
         self.total += value
 
     @property
+    def counts(self) -> list[int]:
+        """Number of observations per bucket."""
+        return self._counts.copy()
+
+    def merge(self, counts: Sequence[int], total: float) -> None:
+        """Adds the observations of another histogram with the same bounds."""
+        self._counts = [mine + more for mine, more in zip(self._counts, counts, strict=True)]
+        self.total += total
+
+    @property
     def buckets(self) -> Buckets:
         return buckets(self._bounds, self._counts)
 

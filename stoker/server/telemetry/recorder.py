@@ -5,7 +5,7 @@ requested.
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -77,12 +77,34 @@ class Metrics(RuntimeListener):
         """Counts a finished HTTP request. `route` is the route's template, because clients choose
         paths.
         """
-        key = (route or NO_ROUTE, method if method in METHODS else OTHER_METHOD)
+        answers = self._answers_to(route or NO_ROUTE, method)
+        answers.statuses[status] += 1
+        answers.seconds.observe(seconds)
+
+    def answered_elsewhere(
+        self,
+        route: str,
+        method: str,
+        statuses: Mapping[int, int],
+        counts: Sequence[int],
+        seconds: float,
+    ) -> None:
+        """Counts requests that a worker process has finished.
+
+        Args:
+            counts: number of requests per bucket of the histogram of durations.
+            seconds: sum of the durations.
+        """
+        answers = self._answers_to(route, method)
+        answers.statuses.update(statuses)
+        answers.seconds.merge(counts, seconds)
+
+    def _answers_to(self, route: str, method: str) -> Answers:
+        key = (route, method if method in METHODS else OTHER_METHOD)
         answers = self._answers.get(key)
         if answers is None:
             answers = self._answers[key] = Answers()
-        answers.statuses[status] += 1
-        answers.seconds.observe(seconds)
+        return answers
 
     async def collect(self) -> Iterable[Metric]:
         """Returns all current metrics. Iterating over them takes longer and may happen in any

@@ -3,8 +3,9 @@ default.
 """
 
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Response, Security
@@ -113,8 +114,21 @@ def bearer_token(request: Request) -> str:
 
 
 def _count(request: Request, caller: Principal) -> None:
-    verdict = part_of(request, RateLimits).check(caller)
-    add_headers(request, verdict.headers)
+    count_request(part_of(request, RateLimits), caller, partial(add_headers, request))
+
+
+def count_request(
+    limits: RateLimits, caller: Principal, add: Callable[[Mapping[str, str]], None]
+) -> None:
+    """Counts a request for the key's limits.
+
+    Args:
+        add: receives headers of the response, whether or not the request may continue.
+
+    Raises `RateLimitError` if a limit is reached.
+    """
+    verdict = limits.check(caller)
+    add(verdict.headers)
     if verdict.exhausted:
         limit = caller.limits[verdict.exhausted]
         raise RateLimitError(

@@ -63,8 +63,13 @@ class Keyring:
         """Returns the principal of a key. Raises `InvalidAPIKeyError` in the same way for any
         cause.
         """
-        public_id, secret = _split(token)
-        presented, now = digest(secret), db.now()
+        return await self.check_digest(*parsed(token))
+
+    async def check_digest(self, public_id: str, presented: bytes) -> Principal:
+        """Returns the principal of a key, given its public id and the digest of its secret. Raises
+        `InvalidAPIKeyError` in the same way for any cause.
+        """
+        now = db.now()
         entry = self._entries.get(public_id)
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
             entry = None

@@ -1,0 +1,1 @@
+"""Worker processes that answer calls of models behind the server's port."""

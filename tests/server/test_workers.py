@@ -1,0 +1,260 @@
+"""Calls of models that worker processes answer, on a server with two of them."""
+
+import json
+import os
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+import stoker.demo
+from tests.support.deploying import deploy
+from tests.support.raw import answers, connect, read_all, read_one
+from tests.support.scraping import scrape, scrape_until
+from tests.support.server import Server, running
+
+MODELS = Path(stoker.demo.__file__).parent / "models"
+WORKERS = 2
+CALLS, CHAT = "/v1/classifications/text", "/v1/chat/completions"
+CALL = {"model": "tiny-sentiment", "inputs": "A good film."}
+TALK = {"model": "tiny-chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+IMAGE = {"type": "image_url", "image_url": {"url": "http://localhost/x"}}
+GIVEN_S = 30
+BY_SERVER = {"te": "trailers"}
+"""Header of requests that workers leave to the server."""
+CHANGING = re.compile(rb'"(id|created|created_at|item_id)":("[a-z]+[-_][0-9a-f]+"|\d+)')
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with workers. Tests end its workers, so no other module may use it."""
+    data_dir = tmp_path_factory.mktemp("workers") / "data"
+    with running(data_dir, STOKER_WORKERS=str(WORKERS), STOKER_CONVERT_AFTER_S="3600") as server:
+        wait_for_workers(server)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(busy: Server) -> Iterator[httpx.Client]:
+    with busy.account("workers") as client:
+        for model in ("tiny-sentiment", "tiny-chat"):
+            deploy(client, MODELS / model, model)
+        yield client
+
+
+def wait_for_workers(server: Server) -> None:
+    deadline = time.monotonic() + GIVEN_S
+    with server.client() as client:
+        while client.get("/health").raise_for_status().json()["warning"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def worker_processes(server: Server) -> list[psutil.Process]:
+    assert server.process
+    command = psutil.Process(server.process.pid).cmdline()
+    return [
+        worker
+        for host in psutil.Process(server.process.pid).children()
+        if host.cmdline() == command
+        for worker in host.children()
+    ]
+
+
+def key_of(client: httpx.Client) -> str:
+    return client.headers["authorization"].removeprefix("Bearer ")
+
+
+def request_of(key: str, path: str, body: object, **headers: str) -> bytes:
+    content = json.dumps(body).encode()
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "host: test",
+        "content-type: application/json",
+        f"content-length: {len(content)}",
+        f"authorization: Bearer {key}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+def answer_of(response: httpx.Response) -> tuple[int, Mapping[str, str], bytes]:
+    """Returns the parts of a response that do not change from call to call."""
+    headers = dict(response.headers)
+    for name in ("date", "x-request-id", "content-length"):
+        headers.pop(name, None)
+    content = CHANGING.sub(b"", response.content)
+    return response.status_code, headers, content
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CALLS, CALL),
+        (CALLS, {**CALL, "inputs": ["One.", "Two."]}),
+        (CALLS, {**CALL, "unknown": 1}),
+        (CALLS, {"inputs": "x"}),
+        (CALLS, {**CALL, "model": "none"}),
+        (CALLS, {**CALL, "model": "tiny-chat"}),
+        (CHAT, TALK),
+        (CHAT, {**TALK, "stream": True}),
+        (CHAT, {**TALK, "max_tokens": -1}),
+        (CHAT, {**TALK, "messages": [{"role": "user", "content": [IMAGE]}]}),
+        ("/v1/completions", {"model": "tiny-chat", "prompt": "a", "max_tokens": 2}),
+        ("/v1/responses", {"model": "tiny-chat", "input": "a", "max_output_tokens": 2}),
+        ("/v1/images/generations", {"model": "tiny-chat", "prompt": "a"}),
+    ],
+)
+def test_workers_answer_like_the_server(client: httpx.Client, path: str, body: object) -> None:
+    by_server = client.post(path, json=body, headers=BY_SERVER)
+    for _ in range(2):
+        assert answer_of(client.post(path, json=body)) == answer_of(by_server)
+
+
+def test_a_connection_is_handed_over_and_returned(busy: Server, client: httpx.Client) -> None:
+    key = key_of(client)
+    call = request_of(key, CALLS, CALL)
+    head = f"GET /v1/models HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {key}\r\n"
+    listing, last = f"{head}\r\n".encode(), f"{head}connection: close\r\n\r\n".encode()
+    with connect(busy) as connection:
+        for _ in range(3):
+            connection.sendall(call)
+            assert read_one(connection).status == 200
+            connection.sendall(listing)
+            assert len(json.loads(read_one(connection).body)["data"]) == 2
+        # Pipelined requests are answered in order.
+        connection.sendall(call + listing + call + last)
+        first, models, second, again = answers(read_all(connection))
+    assert [first.status, models.status, second.status, again.status] == [200] * 4
+    assert (first.body, models.body) == (second.body, again.body)
+
+
+def test_a_request_may_arrive_in_pieces(busy: Server, client: httpx.Client) -> None:
+    call = request_of(key_of(client), CALLS, CALL)
+    with connect(busy) as connection:
+        for at in range(0, len(call), 40):
+            connection.sendall(call[at : at + 40])
+            time.sleep(0.005)
+        assert read_one(connection).status == 200
+
+
+def test_a_slow_request_is_answered(busy: Server, client: httpx.Client) -> None:
+    call = request_of(key_of(client), CALLS, CALL)
+    with connect(busy) as connection:
+        connection.sendall(call[:-5])
+        # Longer than a worker waits.
+        time.sleep(3.5)
+        connection.sendall(call[-5:])
+        assert read_one(connection).status == 200
+
+
+def test_rate_limits_are_exact(busy: Server, client: httpx.Client) -> None:
+    limit = 20
+    with busy.client(busy.operator_key) as operator:
+        body = {
+            "scope": "account",
+            "account_id": client.account_id,  # type: ignore[attr-defined]
+            "requests_per_minute": limit,
+        }
+        key = operator.post("/v1/api-keys", json=body).raise_for_status().json()["key"]
+    bodies = [CALL, {**CALL, "unknown": 1}]
+
+    def send(number: int) -> httpx.Response:
+        with busy.client(key) as limited:
+            return limited.post(CALLS, json=bodies[number % 2])
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        responses = list(pool.map(send, range(3 * limit)))
+    statuses = Counter(response.status_code for response in responses)
+    refilled = int((time.monotonic() - began) * limit / 60) + 1
+    assert limit <= statuses[200] + statuses[400] <= limit + refilled
+    assert statuses[429] == 3 * limit - statuses[200] - statuses[400]
+    assert all("x-ratelimit-remaining-requests" in response.headers for response in responses)
+
+
+def test_a_revoked_key_is_refused_at_once(busy: Server, client: httpx.Client) -> None:
+    created = client.post("/v1/api-keys", json={"scope": "account"}).raise_for_status().json()
+    with busy.client(created["key"]) as revoked:
+        assert revoked.post(CALLS, json=CALL).status_code == 200
+        client.delete(f"/v1/api-keys/{created['id']}").raise_for_status()
+        for body in (CALL, {**CALL, "unknown": 1}):
+            response = revoked.post(CALLS, json=body)
+            assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
+
+
+def test_a_disconnect_cancels_the_call(busy: Server, client: httpx.Client) -> None:
+    long = {**TALK, "max_tokens": 900, "ignore_eos": True, "stream": True}
+    with busy.client(busy.operator_key) as operator:
+        before = scrape(operator).get("stoker_requests_total", outcome="cancelled")
+        with connect(busy) as connection:
+            connection.sendall(request_of(key_of(client), CHAT, long))
+            assert connection.recv(100).startswith(b"HTTP/1.1 200 OK")
+        scrape_until(operator, "stoker_requests_total", before + 1, outcome="cancelled")
+
+
+def test_metrics_and_log_include_workers(busy: Server, client: httpx.Client) -> None:
+    labels = {"route": CALLS, "method": "POST", "status": "200"}
+    with busy.client(busy.operator_key) as operator:
+        before = scrape(operator).get("stoker_http_requests_total", **labels)
+        client.post(CALLS, json=CALL, headers={"x-request-id": "logged"}).raise_for_status()
+        after = scrape(operator)
+        assert after.get("stoker_http_requests_total", **labels) == before + 1
+        assert after.get("stoker_connections_open") >= 1
+    lines = [json.loads(line) for line in busy.log.read_text().splitlines() if '"logged"' in line]
+    entry = {name: lines[-1][name] for name in ("logger", "event", "method", "path", "status")}
+    assert entry == {
+        "logger": "stoker.http",
+        "event": "request",
+        "method": "POST",
+        "path": CALLS,
+        "status": 200,
+    }
+
+
+def test_a_killed_worker_is_replaced(busy: Server, client: httpx.Client) -> None:
+    killed = worker_processes(busy)
+    assert len(killed) == WORKERS
+    with connect(busy) as connection:
+        connection.sendall(request_of(key_of(client), CALLS, CALL))
+        assert read_one(connection).status == 200
+        for worker in killed:
+            os.kill(worker.pid, signal.SIGKILL)
+        assert read_all(connection) == b""
+    # The server answers until the workers are back.
+    with busy.client(key_of(client)) as other:
+        other.post(CALLS, json=CALL).raise_for_status()
+    wait_for_workers(busy)
+    assert not {worker.pid for worker in killed} & {it.pid for it in worker_processes(busy)}
+
+
+def test_a_stop_lets_calls_finish(busy: Server, client: httpx.Client) -> None:
+    workers = worker_processes(busy)
+    stream = {**TALK, "max_tokens": 60, "ignore_eos": True, "stream": True}
+    with connect(busy) as connection, connect(busy) as idle:
+        idle.sendall(request_of(key_of(client), CALLS, CALL))
+        assert read_one(idle).status == 200
+        connection.sendall(request_of(key_of(client), CHAT, stream))
+        begun = connection.recv(100)
+        assert busy.stop() == 0
+        assert (begun + read_all(connection)).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert read_all(idle) == b""
+    assert not any(worker.is_running() for worker in workers)
+
+
+def test_workers_end_with_the_server(busy: Server, client: httpx.Client) -> None:
+    busy.restart()
+    wait_for_workers(busy)
+    workers = worker_processes(busy)
+    busy.kill()
+    deadline = time.monotonic() + GIVEN_S
+    while any(worker.is_running() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
