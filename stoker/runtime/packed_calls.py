@@ -1,7 +1,6 @@
 """Calls as messages for replicas. A process other than the runtime's may pack them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Self
 
 from stoker.runtime.interface import Call
@@ -10,8 +9,7 @@ from stoker.wire.generation_request import Generation
 from stoker.wire.protocol import Generate, ToReplica, Work, pack, unpack
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackedCall(Call):
+class PackedCall(Call, frozen=True, kw_only=True):
     """Call that was packed for a replica. The runtime sends the frames without decoding them."""
 
     id: int
