@@ -6,14 +6,11 @@ Importing all modules and building their options takes 150 ms.
 import importlib
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
-
-if TYPE_CHECKING:
-    from typer import _click as click
 
 
 @dataclass(frozen=True)
@@ -103,20 +100,23 @@ ENTRIES = (
 """All commands except those of `main.py`, in the order of the help."""
 
 
-class LazyCommands(MutableMapping[str, "click.Command"]):
-    """Maps names to commands. Imports a command's module when the command is read."""
+class LazyCommands(MutableMapping[str, Any]):
+    """Maps names to commands. Imports a command's module when the command is read.
 
-    def __init__(self, loaded: "dict[str, click.Command]", entries: Sequence[CommandEntry]) -> None:
+    Typer does not export the types of commands and contexts.
+    """
+
+    def __init__(self, loaded: dict[str, Any], entries: Sequence[CommandEntry]) -> None:
         self._loaded = loaded
         self._entries = {entry.name: entry for entry in entries}
         self._names = dict.fromkeys([*loaded, *self._entries])
 
-    def __getitem__(self, name: str) -> "click.Command":
+    def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
             self._loaded[name] = _load(self._entries[name])
         return self._loaded[name]
 
-    def __setitem__(self, name: str, command: "click.Command") -> None:
+    def __setitem__(self, name: str, command: Any) -> None:
         self._loaded[name] = command
         self._names[name] = None
 
@@ -130,7 +130,7 @@ class LazyCommands(MutableMapping[str, "click.Command"]):
     def __len__(self) -> int:
         return len(self._names)
 
-    def line(self, name: str) -> "click.Command":
+    def line(self, name: str) -> Any:
         """Returns a command for the list of commands, which has a name and a help only."""
         if name in self._loaded:
             return self._loaded[name]
@@ -140,29 +140,29 @@ class LazyCommands(MutableMapping[str, "click.Command"]):
 class LazyGroup(TyperGroup):
     """Group whose commands are imported when they run."""
 
-    def __init__(self, *, commands: "dict[str, click.Command]", **attributes: Any) -> None:
+    def __init__(self, *, commands: dict[str, Any], **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = self._lazy = LazyCommands(commands, ENTRIES)
         self._is_listing = False
 
-    def list_commands(self, ctx: "click.Context") -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         return [*self._lazy]
 
-    def get_command(self, ctx: "click.Context", cmd_name: str) -> "click.Command | None":
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self._lazy:
             return None
         return self._lazy.line(cmd_name) if self._is_listing else self._lazy[cmd_name]
 
-    def format_help(self, ctx: "click.Context", formatter: "click.HelpFormatter") -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         self._is_listing = True
         super().format_help(ctx, formatter)
 
-    def shell_complete(self, ctx: "click.Context", incomplete: str) -> list[Any]:
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         self._is_listing = True
         return super().shell_complete(ctx, incomplete)
 
 
-def _load(entry: CommandEntry) -> "click.Command":
+def _load(entry: CommandEntry) -> Any:
     """Imports a command and builds its options."""
     module, _, attribute = entry.place.partition(":")
     command = getattr(importlib.import_module(f"stoker.cli.{module}"), attribute)

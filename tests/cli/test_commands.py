@@ -72,9 +72,10 @@ class TestStart:
             assert f"stoker.cli.{other}" not in modules
 
     def test_the_list_shows_the_help_of_each_command(self) -> None:
-        commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+        commands = typer.main.get_group(app).commands
         for entry in ENTRIES:
-            assert entry.help == " ".join(commands[entry.name].help.split("\n\n")[0].split())
+            paragraph, _, _ = (commands[entry.name].help or "").partition("\n\n")
+            assert entry.help == " ".join(paragraph.split())
 
     def test_version(self) -> None:
         done = Cli("http://127.0.0.1:9").run("--version")
