@@ -1,6 +1,7 @@
 """One client's connection in a worker process."""
 
 import asyncio
+import time
 from typing import Protocol
 
 from stoker.server.edge.connections import Ended
@@ -26,8 +27,14 @@ class CallHandler(Protocol):
         ...
 
     def answer(
-        self, connection: "WorkerConnection", head: CallHead, body: bytes
-    ) -> asyncio.Task[None]: ...
+        self, connection: "WorkerConnection", head: CallHead, body: bytes, started: float
+    ) -> asyncio.Task[None]:
+        """Starts to answer a call whose head arrived at a time of `time.perf_counter`."""
+        ...
+
+    def abandon(self, connection: "WorkerConnection", head: CallHead, started: float) -> None:
+        """Logs a call whose client has disconnected before its body was complete."""
+        ...
 
     def hand_over(self, connection: "WorkerConnection", data: bytes) -> None: ...
 
@@ -49,6 +56,8 @@ class WorkerConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._buffer = b""
+        self._incomplete: tuple[CallHead, float] | None = None
+        """Head of a request without its whole body, and the time of its arrival."""
         self._request: bytes = b""
         """The request in progress, for a hand-over."""
         self._since = self._loop.time()
@@ -77,8 +86,11 @@ class WorkerConnection(asyncio.Protocol):
         self.resume_writing()
         if self.task:
             self.task.cancel()
-        if not self._is_leaving:
-            self._handler.lost(self, self._end_reason)
+        if self._is_leaving:
+            return
+        if self._incomplete:
+            self._handler.abandon(self, *self._incomplete)
+        self._handler.lost(self, self._end_reason)
 
     def pause_writing(self) -> None:
         self._writable = self._loop.create_future()
@@ -105,12 +117,14 @@ class WorkerConnection(asyncio.Protocol):
         if head is None:
             self._leave()
             return
+        _, started = self._incomplete = self._incomplete or (head, time.perf_counter())
         whole = end + head.length
         if len(self._buffer) < whole:
             return
+        self._incomplete = None
         body = self._buffer[end:whole]
         self._request, self._buffer = self._buffer[:whole], self._buffer[whole:]
-        self.task = self._handler.answer(self, head, body)
+        self.task = self._handler.answer(self, head, body, started)
 
     def finish(self) -> None:
         """Ends the current request after its response was written."""

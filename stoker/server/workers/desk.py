@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-
-import orjson
 
 from stoker.base.errors import InternalError, StokerError
 from stoker.base.logs import request_id
@@ -213,17 +211,9 @@ class Desk:
     def _reply(self, message: ToWorker, *frames: bytes) -> None:
         self._send([encode(message), *frames])
 
-    def _fail(self, identifier: int, error: Exception, headers: Mapping[str, str]) -> None:
+    def _fail(self, identifier: int, error: Exception, headers: dict[str, str]) -> None:
         known = error if isinstance(error, StokerError) else _known(error)
-        self._reply(
-            ErrorReply(
-                identifier,
-                known.status,
-                known.headers,
-                orjson.dumps(known.body()),
-                dict(headers),
-            )
-        )
+        self._reply(ErrorReply.of(identifier, known, headers))
 
 
 def _known(error: Exception) -> StokerError:

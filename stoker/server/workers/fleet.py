@@ -96,10 +96,10 @@ class RemoteWorker:
 
     async def report(self) -> None:
         """Adds the worker's counts to the metrics."""
-        self._reported = asyncio.get_running_loop().create_future()
-        self.tell(ReportRequest())
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._reported, _REPORT_S)
+        if self._reported is None or self._reported.done():
+            self._reported = asyncio.get_running_loop().create_future()
+            self.tell(ReportRequest())
+        await asyncio.wait([self._reported], timeout=_REPORT_S)
 
     def tell(self, message: ReportRequest | DrainWorker | StopWorker) -> None:
         self.channel.send([encode(message)])

@@ -1,10 +1,12 @@
 """Protocol between a worker process and the server that owns the runtime and the database."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import NamedTuple
 
 import msgspec
 
+from stoker.base.errors import InternalError, StokerError
 from stoker.registry.deployments.directory import DirectoryEntry
 
 FIRST_ID_BITS = 40
@@ -156,17 +158,45 @@ class StreamEnd(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     id: int
 
 
-class ErrorReply(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
+class ErrorReply(msgspec.Struct, frozen=True, array_like=True, tag="error"):
     """A request failed, before or after the first part of its answer."""
 
     id: int
-    status: int
-    error_headers: dict[str, str]
-    body: bytes
-    """JSON body of the error."""
     headers: dict[str, str]
-    """Headers that the response has in addition, whether it succeeds or fails."""
-    version_id: str | None = None
+    """Headers that the response has whether it succeeds or fails."""
+    kind: str
+    """Name of the error's class."""
+    message: str
+    code: str
+    param: str | None
+    retry_after_s: float | None
+    progress: float | None
+    is_lasting: bool
+
+    @classmethod
+    def of(cls, identifier: int, error: StokerError, headers: dict[str, str]) -> "ErrorReply":
+        return cls(
+            identifier,
+            headers,
+            type(error).__name__,
+            error.message,
+            error.code,
+            error.param,
+            error.retry_after_s,
+            error.progress,
+            error.is_lasting,
+        )
+
+    def error(self) -> StokerError:
+        """Returns the error as it was raised in the server."""
+        return _classes().get(self.kind, InternalError)(
+            self.message,
+            code=self.code,
+            param=self.param,
+            retry_after_s=self.retry_after_s,
+            progress=self.progress,
+            is_lasting=self.is_lasting,
+        )
 
 
 class ReportRequest(msgspec.Struct, frozen=True, array_like=True, tag="report_now"):
@@ -189,8 +219,14 @@ ToWorker = Reply | StreamReply | ReportRequest | DrainWorker | StopWorker
 encode = msgspec.msgpack.Encoder().encode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
-_body = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def body_of(failed: ErrorReply) -> Mapping[str, Any]:
-    return _body(failed.body)
+@cache
+def _classes() -> Mapping[str, type[StokerError]]:
+    return {kind.__name__: kind for kind in _subclasses(StokerError)}
+
+
+def _subclasses(kind: type[StokerError]) -> Iterator[type[StokerError]]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from _subclasses(child)

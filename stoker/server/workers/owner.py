@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any
 
 from stoker.base.errors import StokerError
 from stoker.platform.web.http import server_stopping
@@ -27,28 +26,11 @@ from stoker.server.workers.messages import (
     StreamReply,
     StreamStart,
     Verdict,
-    body_of,
     encode,
 )
 from stoker.wire.framing import Frame
 
 _MOST_HINTS = 10_000
-
-
-class OwnerError(StokerError):
-    """Error that the server has raised for a request of this worker."""
-
-    def __init__(self, failed: ErrorReply) -> None:
-        super().__init__()
-        self.failed = failed
-        self.status = failed.status  # type: ignore[misc]
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return self.failed.error_headers
-
-    def body(self) -> dict[str, Any]:
-        return dict(body_of(self.failed))
 
 
 class OutdatedError(Exception):
@@ -121,15 +103,14 @@ class Owner:
         """Forgets a caller whose key was refused."""
         self._keys.discard(caller)
 
-    async def begin(self, caller: CallerKey) -> Mapping[str, str]:
-        """Counts a request that the worker has rejected. Returns the headers of its response.
-
-        Raises `OwnerError` if the key, its limits or the credit do not allow the request.
+    async def begin(self, caller: CallerKey) -> tuple[Mapping[str, str], StokerError | None]:
+        """Counts a request that the worker has rejected. Returns the headers of its response, and
+        the error if the key, its limits or the credit do not allow the request.
         """
         verdict, _ = await self.ask(CheckCaller(self.new_id(), caller))
         if isinstance(verdict, ErrorReply):
-            raise OwnerError(verdict)
-        return verdict.headers if isinstance(verdict, Verdict) else {}
+            return verdict.headers, verdict.error()
+        return verdict.headers if isinstance(verdict, Verdict) else {}, None
 
     async def ask(self, message: Question, *frames: Frame) -> tuple[Reply, bytes]:
         """Sends a message and returns its answer. Cancelling drops the request."""
@@ -206,7 +187,7 @@ class OwnerStream:
             case Hint():
                 self.fail(OutdatedError())
             case ErrorReply():
-                self.fail(OwnerError(reply))
+                self.fail(reply.error())
             case _:
                 self._parts.end()
         return True

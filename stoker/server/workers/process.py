@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 from collections.abc import Collection
+from contextvars import copy_context
 from typing import Any
 
 from stoker import sandbox
@@ -148,14 +149,32 @@ class HttpWorker:
         return self._heads(head)
 
     def answer(
-        self, connection: WorkerConnection, head: CallHead, body: bytes
+        self, connection: WorkerConnection, head: CallHead, body: bytes, started: float
     ) -> asyncio.Task[None]:
         """Implements `CallHandler.answer`."""
-        operation = self._operations[head.path]
-        request = HttpCall(
-            self._owner, self._settings, operation, connection=connection, head=head, body=body
+        call = self._call(connection, head, body, started)
+        return self._loop.create_task(self._run(connection, call))
+
+    def abandon(self, connection: WorkerConnection, head: CallHead, started: float) -> None:
+        """Implements `CallHandler.abandon`."""
+        copy_context().run(self._abandon, self._call(connection, head, b"", started))
+
+    def _abandon(self, call: HttpCall) -> None:
+        call.abandon()
+        self._count(call, call.log())
+
+    def _call(
+        self, connection: WorkerConnection, head: CallHead, body: bytes, started: float
+    ) -> HttpCall:
+        return HttpCall(
+            self._owner,
+            self._settings,
+            self._operations[head.path],
+            connection=connection,
+            head=head,
+            body=body,
+            started=started,
         )
-        return self._loop.create_task(self._run(connection, request))
 
     async def _run(self, connection: WorkerConnection, request: HttpCall) -> None:
         if not await request.answer():

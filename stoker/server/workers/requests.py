@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from stoker.base.config import Settings
-from stoker.base.errors import InternalError, StokerError
+from stoker.base.errors import InternalError, InvalidAPIKeyError, StokerError
 from stoker.base.logs import request_id
 from stoker.inference import json_bodies
 from stoker.inference.operation import EVENTS, JSON, Answer, Operation, StreamedAnswer
@@ -19,7 +19,7 @@ from stoker.platform.web.http import CLIENT_GONE, request_id_of, server_stopping
 from stoker.server.edge.answer_transport import JOINED_BYTES
 from stoker.server.workers.connection import WorkerConnection
 from stoker.server.workers.heads import CallHead
-from stoker.server.workers.owner import HandOverError, OutdatedError, Owner, OwnerError
+from stoker.server.workers.owner import HandOverError, OutdatedError, Owner
 from stoker.server.workers.response_heads import LAST_CHUNK, ResponseHead, chunk
 from stoker.server.workers.session import WorkerSession
 from stoker.wire import sse
@@ -28,7 +28,6 @@ log = logging.getLogger("stoker.http")
 
 _MOST_ATTEMPTS = 3
 """Attempts to build a call for a deployment that changes meanwhile."""
-_UNAUTHORIZED = 401
 
 
 class HttpCall:
@@ -43,10 +42,15 @@ class HttpCall:
         connection: WorkerConnection,
         head: CallHead,
         body: bytes,
+        started: float,
     ) -> None:
+        """
+        Args:
+            started: time of the request's head by `time.perf_counter`.
+        """
         self.status = 0
         """Status of the response. 0 before it has begun."""
-        self.started = time.perf_counter()
+        self._started = started
         self.path = head.path
         self._owner = owner
         self._operation = operation
@@ -78,9 +82,14 @@ class HttpCall:
                 self._send_error(InternalError())
         return True
 
+    def abandon(self) -> None:
+        """Ends a call whose client has disconnected before its body was complete."""
+        request_id.set(self._id)
+        self.status = CLIENT_GONE
+
     def log(self) -> float:
         """Logs the request. Returns its duration in seconds."""
-        seconds = time.perf_counter() - self.started
+        seconds = time.perf_counter() - self._started
         log.info(
             "request",
             extra={
@@ -125,16 +134,16 @@ class HttpCall:
         return await json_bodies.parse(body, operation.request, has_media=operation.has_media)
 
     async def _refuse(self, error: StokerError) -> None:
-        if self._session.counted is None and not isinstance(error, OwnerError):
+        session = self._session
+        if session.counted is None:
             # The key, its limits and the credit are checked before the request.
             try:
-                self._session.counted = await self._owner.begin(self._head.caller)
-            except StokerError as first:
-                error = first
-        if isinstance(error, OwnerError):
-            self._session.counted = error.failed.headers
-            if error.status == _UNAUTHORIZED:
-                self._owner.forget(self._head.caller)
+                session.counted, first = await self._owner.begin(self._head.caller)
+            except StokerError as stopping:
+                first = stopping
+            error = first or error
+        if isinstance(error, InvalidAPIKeyError):
+            self._owner.forget(self._head.caller)
         self._send_error(error)
 
     def _cancelled(self) -> None:

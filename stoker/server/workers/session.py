@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 
 from stoker.base.config import Settings
+from stoker.base.errors import StokerError
 from stoker.inference.calls import check_serves
 from stoker.inference.session import VERSION, CallSession, ModelBody
 from stoker.media.collect import Request as MediaRequest
@@ -13,7 +14,7 @@ from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.runtime.packed_calls import frames_of
 from stoker.server.workers.heads import CallHead
 from stoker.server.workers.messages import CallModel, ErrorReply, Hint, StreamStart, WholeReply
-from stoker.server.workers.owner import HandOverError, OutdatedError, Owner, OwnerError
+from stoker.server.workers.owner import HandOverError, OutdatedError, Owner
 from stoker.wire.framing import Frame
 from stoker.wire.generation_request import Generation
 
@@ -84,15 +85,15 @@ class WorkerSession(CallSession):
                         self.counted = stream.first.headers
                         self.version_id = stream.first.version_id
                     yield part
-            except (OwnerError, OutdatedError):
-                if isinstance(stream.first, StreamStart):
-                    raise
-                raise self._error(stream.first) from None
+            except (StokerError, OutdatedError):
+                if isinstance(stream.first, Hint | ErrorReply):
+                    raise self._error(stream.first) from None
+                raise
 
     def _error(self, reply: Hint | ErrorReply | None) -> Exception:
         if isinstance(reply, ErrorReply):
             self.counted = reply.headers
-            return OwnerError(reply)
+            return reply.error()
         if reply is None or reply.entry is None:
             return HandOverError()
         self._owner.learn(self._head.caller, self._model, reply.number, reply.entry)
