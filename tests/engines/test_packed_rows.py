@@ -15,6 +15,7 @@ from stoker.models.engines import packed_rows
 from stoker.models.engines.openvino import ConversionVerdict
 from stoker.models.engines.packed_layers import PackedLayers
 from stoker.models.engines.packed_rows import RowPacking, RowPlan, plan_rows, row_inputs
+from stoker.models.stages.base import bucket
 from stoker.replica import conversion
 from stoker.wire.protocol import Sharing
 from tests.engines.test_packed_models import LENGTHS, PACKED, TOLERANCES, Loaded, made, worst
@@ -48,8 +49,7 @@ def test_each_sample_has_a_place(lengths: list[int]) -> None:
     width, rows = plan_rows(lengths)
     assert sorted(itertools.chain.from_iterable(rows)) == [*range(len(lengths))]
     assert all(sum(lengths[sample] for sample in row) <= width for row in rows)
-    separate = -(-max(lengths) // 16) * 16 * len(lengths)
-    assert len(rows) * width <= max(separate, width)
+    assert len(rows) * width <= bucket(max(lengths)) * len(lengths)
 
 
 @given(SAMPLES, st.booleans())

@@ -13,12 +13,12 @@ import numpy.typing as npt
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from stoker.models.stages.base import bucket
+
 TOKENS, PLACES, SEGMENTS = NAMES = ("row_tokens", "row_places", "row_segments")
 """Names of the packing's tensors among a converted model's inputs."""
 MASK = "attention_mask"
 
-_STEP = 16
-"""Widths of rows are multiples of this number of tokens, so that shapes repeat."""
 _WIDEST = 128
 """Maximum width of a row in tokens if it holds more than one sample."""
 _WIDTH_COST = 1 / 2048
@@ -52,9 +52,13 @@ def plan_rows(lengths: Sequence[int]) -> RowPlan:
     Args:
         lengths: number of tokens of each sample.
     """
-    longest = -(-max(lengths) // _STEP) * _STEP
-    widest = max(longest, min(_WIDEST, -(-sum(lengths) // _STEP) * _STEP))
-    plans = (_filled(lengths, width) for width in range(longest, widest + 1, _STEP))
+    # Widths are rounded up as those of padded batches, so a single sample costs the same.
+    width = bucket(max(lengths))
+    plans = [_filled(lengths, width)]
+    widest = min(_WIDEST, bucket(sum(lengths)))
+    while width < widest:
+        width = bucket(width + 1)
+        plans.append(_filled(lengths, width))
     return min(plans, key=lambda plan: plan.cost)
 
 
