@@ -19,6 +19,8 @@ TOKENS, PLACES, SEGMENTS = NAMES = ("row_tokens", "row_places", "row_segments")
 """Names of the packing's tensors among a converted model's inputs."""
 MASK = "attention_mask"
 
+_STEP = 8
+"""Difference in tokens between two widths of rows, so that shapes repeat."""
 _WIDEST = 128
 """Maximum width of a row in tokens if it holds more than one sample."""
 _WIDTH_COST = 1 / 2048
@@ -52,14 +54,11 @@ def plan_rows(lengths: Sequence[int]) -> RowPlan:
     Args:
         lengths: number of tokens of each sample.
     """
-    # Widths are rounded up as those of padded batches, so a single sample costs the same.
-    width = bucket(max(lengths))
-    plans = [_filled(lengths, width)]
-    widest = min(_WIDEST, bucket(sum(lengths)))
-    while width < widest:
-        width = bucket(width + 1)
-        plans.append(_filled(lengths, width))
-    return min(plans, key=lambda plan: plan.cost)
+    # Rounded up as the length of a padded batch, so a single sample costs the same.
+    least = bucket(max(lengths))
+    widest = min(_WIDEST, sum(lengths) + _STEP - 1)
+    widths = [least, *range(least + _STEP, widest + 1, _STEP)]
+    return min((_filled(lengths, width) for width in widths), key=lambda plan: plan.cost)
 
 
 def _filled(lengths: Sequence[int], width: int) -> RowPlan:
