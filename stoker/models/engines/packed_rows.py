@@ -19,11 +19,9 @@ TOKENS, PLACES, SEGMENTS = NAMES = ("row_tokens", "row_places", "row_segments")
 """Names of the packing's tensors among a converted model's inputs."""
 MASK = "attention_mask"
 
-_STEP = 8
-"""Difference in tokens between two widths of rows, so that shapes repeat."""
-_WIDEST = 128
-"""Maximum width of a row in tokens if it holds more than one sample."""
-_WIDTH_COST = 1 / 2048
+_WIDTHS = (*range(8, 128, 8), *range(128, 257, 16))
+"""Widths in tokens of rows with more than one sample. There are few, so that shapes repeat."""
+_WIDTH_COST = 1 / 1500
 """Additional time of a token for each token of its row: attention computes all pairs of a row."""
 
 Ints = npt.NDArray[np.int64]
@@ -56,8 +54,8 @@ def plan_rows(lengths: Sequence[int]) -> RowPlan:
     """
     # Rounded up as the length of a padded batch, so a single sample costs the same.
     least = bucket(max(lengths))
-    widest = min(_WIDEST, sum(lengths) + _STEP - 1)
-    widths = [least, *range(least + _STEP, widest + 1, _STEP)]
+    most = sum(lengths) + _WIDTHS[0] - 1
+    widths = [least, *(width for width in _WIDTHS if least < width <= most)]
     return min((_filled(lengths, width) for width in widths), key=lambda plan: plan.cost)
 
 
