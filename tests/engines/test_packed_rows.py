@@ -38,7 +38,7 @@ def masked(lengths: list[int], *, is_left: bool = False) -> Any:
 
 
 def packing(mask: Any, plan: RowPlan | None = None) -> RowPacking:
-    tensors = map(torch.from_numpy, row_inputs(mask, plan))
+    tensors = map(torch.as_tensor, row_inputs(mask, plan))
     known = RowPacking.of(dict(zip(packed_rows.NAMES, tensors, strict=True)))
     assert known
     return known
@@ -60,7 +60,7 @@ def test_unpacks_what_was_packed(lengths: list[int], is_left: bool) -> None:
     rows = known.tokens.shape
     packed = values.flatten(0, 1)[known.tokens.flatten()].view(*rows, 1)
     unpacked = packed.flatten(0, 1)[known.places.flatten()].view(values.shape)
-    kept = torch.from_numpy(mask)[..., None]
+    kept = torch.as_tensor(mask)[..., None]
     assert torch.equal(unpacked * kept, values * kept)
     segments = known.segments.flatten()[known.places.flatten()].view(mask.shape)
     assert torch.equal(segments, torch.arange(len(lengths))[:, None].expand(mask.shape))

@@ -123,7 +123,7 @@ class RowPacking:
     segments: torch.Tensor
     """Sample that each packed token belongs to: (packed rows, packed width)."""
     _masks: dict[tuple[bool, int | None], torch.Tensor] = field(
-        default_factory=dict[tuple[bool, int | None], torch.Tensor]
+        default_factory=dict[tuple[bool, int | None], torch.Tensor], init=False
     )
 
     @classmethod
@@ -132,13 +132,13 @@ class RowPacking:
         if TOKENS not in batch:
             return None
         packing = cls(*(batch[name] for name in NAMES))
-        for name, value in batch.items():
-            if name not in NAMES:
-                # A traced model knows nothing about the sizes of its inputs.
-                torch._check(value.shape[0] == packing.places.shape[0])
-                torch._check(value.shape[1] == packing.width)
-        torch._check(packing.segments.shape[0] == packing.tokens.shape[0])
-        torch._check(packing.segments.shape[1] == packing.tokens.shape[1])
+        # A traced model knows nothing about the sizes of its inputs.
+        library: Any = torch
+        padded = (value for name, value in batch.items() if name not in NAMES)
+        pairs = [(packing.segments, packing.tokens), *((value, packing.places) for value in padded)]
+        for value, expected in pairs:
+            library._check(value.shape[0] == expected.shape[0])
+            library._check(value.shape[1] == expected.shape[1])
         return packing
 
     @property
