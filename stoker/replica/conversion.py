@@ -161,7 +161,7 @@ def _packed_batch(engine: TorchEngine, sample: Sample) -> dict[str, torch.Tensor
         1 + max(sum(lengths[at] for at in row) for row in _EXPORTED_ROWS), _EXPORTED_ROWS
     )
     inputs = packed_rows.row_inputs(padded[packed_rows.MASK].numpy(), plan)
-    packed = padded | dict(zip(packed_rows.NAMES, map(torch.from_numpy, inputs), strict=True))
+    packed = padded | dict(zip(packed_rows.NAMES, map(torch.as_tensor, inputs), strict=True))
     called = _Called(engine, sample.call)
     pairs = zip(
         *(engine.layout.rows(samples, called(batch)) for batch in (packed, padded)), strict=True

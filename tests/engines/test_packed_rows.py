@@ -15,6 +15,7 @@ from stoker.models.engines import packed_rows
 from stoker.models.engines.openvino import ConversionVerdict
 from stoker.models.engines.packed_layers import PackedLayers
 from stoker.models.engines.packed_rows import RowPacking, RowPlan, plan_rows, row_inputs
+from stoker.models.stages.base import bucket
 from stoker.replica import conversion
 from stoker.wire.protocol import Sharing
 from tests.engines.test_packed_models import LENGTHS, PACKED, TOLERANCES, Loaded, made, worst
@@ -37,7 +38,7 @@ def masked(lengths: list[int], *, is_left: bool = False) -> Any:
 
 
 def packing(mask: Any, plan: RowPlan | None = None) -> RowPacking:
-    tensors = map(torch.from_numpy, row_inputs(mask, plan))
+    tensors = map(torch.as_tensor, row_inputs(mask, plan))
     known = RowPacking.of(dict(zip(packed_rows.NAMES, tensors, strict=True)))
     assert known
     return known
@@ -48,8 +49,7 @@ def test_each_sample_has_a_place(lengths: list[int]) -> None:
     width, rows = plan_rows(lengths)
     assert sorted(itertools.chain.from_iterable(rows)) == [*range(len(lengths))]
     assert all(sum(lengths[sample] for sample in row) <= width for row in rows)
-    separate = -(-max(lengths) // 16) * 16 * len(lengths)
-    assert len(rows) * width <= max(separate, width)
+    assert len(rows) * width <= bucket(max(lengths)) * len(lengths)
 
 
 @given(SAMPLES, st.booleans())
@@ -60,7 +60,7 @@ def test_unpacks_what_was_packed(lengths: list[int], is_left: bool) -> None:
     rows = known.tokens.shape
     packed = values.flatten(0, 1)[known.tokens.flatten()].view(*rows, 1)
     unpacked = packed.flatten(0, 1)[known.places.flatten()].view(values.shape)
-    kept = torch.from_numpy(mask)[..., None]
+    kept = torch.as_tensor(mask)[..., None]
     assert torch.equal(unpacked * kept, values * kept)
     segments = known.segments.flatten()[known.places.flatten()].view(mask.shape)
     assert torch.equal(segments, torch.arange(len(lengths))[:, None].expand(mask.shape))

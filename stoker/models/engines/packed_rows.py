@@ -13,15 +13,15 @@ import numpy.typing as npt
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from stoker.models.stages.base import bucket
+
 TOKENS, PLACES, SEGMENTS = NAMES = ("row_tokens", "row_places", "row_segments")
 """Names of the packing's tensors among a converted model's inputs."""
 MASK = "attention_mask"
 
-_STEP = 16
-"""Widths of rows are multiples of this number of tokens, so that shapes repeat."""
-_WIDEST = 128
-"""Maximum width of a row in tokens if it holds more than one sample."""
-_WIDTH_COST = 1 / 2048
+_WIDTHS = (*range(8, 128, 8), *range(128, 257, 16))
+"""Widths in tokens of rows with more than one sample. There are few, so that shapes repeat."""
+_WIDTH_COST = 1 / 1500
 """Additional time of a token for each token of its row: attention computes all pairs of a row."""
 
 Ints = npt.NDArray[np.int64]
@@ -52,10 +52,11 @@ def plan_rows(lengths: Sequence[int]) -> RowPlan:
     Args:
         lengths: number of tokens of each sample.
     """
-    longest = -(-max(lengths) // _STEP) * _STEP
-    widest = max(longest, min(_WIDEST, -(-sum(lengths) // _STEP) * _STEP))
-    plans = (_filled(lengths, width) for width in range(longest, widest + 1, _STEP))
-    return min(plans, key=lambda plan: plan.cost)
+    # Rounded up as the length of a padded batch, so a single sample costs the same.
+    least = bucket(max(lengths))
+    most = sum(lengths) + _WIDTHS[0] - 1
+    widths = [least, *(width for width in _WIDTHS if least < width <= most)]
+    return min((_filled(lengths, width) for width in widths), key=lambda plan: plan.cost)
 
 
 def _filled(lengths: Sequence[int], width: int) -> RowPlan:
@@ -122,7 +123,7 @@ class RowPacking:
     segments: torch.Tensor
     """Sample that each packed token belongs to: (packed rows, packed width)."""
     _masks: dict[tuple[bool, int | None], torch.Tensor] = field(
-        default_factory=dict[tuple[bool, int | None], torch.Tensor]
+        default_factory=dict[tuple[bool, int | None], torch.Tensor], init=False
     )
 
     @classmethod
@@ -131,13 +132,13 @@ class RowPacking:
         if TOKENS not in batch:
             return None
         packing = cls(*(batch[name] for name in NAMES))
-        for name, value in batch.items():
-            if name not in NAMES:
-                # A traced model knows nothing about the sizes of its inputs.
-                torch._check(value.shape[0] == packing.places.shape[0])
-                torch._check(value.shape[1] == packing.width)
-        torch._check(packing.segments.shape[0] == packing.tokens.shape[0])
-        torch._check(packing.segments.shape[1] == packing.tokens.shape[1])
+        # A traced model knows nothing about the sizes of its inputs.
+        library: Any = torch
+        padded = (value for name, value in batch.items() if name not in NAMES)
+        pairs = [(packing.segments, packing.tokens), *((value, packing.places) for value in padded)]
+        for value, expected in pairs:
+            library._check(value.shape[0] == expected.shape[0])
+            library._check(value.shape[1] == expected.shape[1])
         return packing
 
     @property
