@@ -180,10 +180,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=16,
         breaks="keys are logged where they are checked",
         file="stoker/tenancy/keys/keyring.py",
-        old="        public_id, secret = _split(token)\n",
+        old="        return await self.check_digest(*parsed(token))\n",
         new=(
             "        __import__('logging').getLogger('stoker').info('checking %s', token)\n"
-            "        public_id, secret = _split(token)\n"
+            "        return await self.check_digest(*parsed(token))\n"
         ),
         tests=("tests/keys/test_secrets.py::test_secrets_are_in_no_file_and_no_log",),
     ),

@@ -115,7 +115,7 @@ class ShortCalls:
     ) -> None:
         scope = request.scope
         identifier = request_id_of(request.headers.get("x-request-id", ""))
-        reply = _Reply(exchange, scope, identifier, self._headers)
+        reply = _ShortReply(exchange, scope, identifier, self._headers)
         token = request_id.set(reply.identifier)
         started = time.perf_counter()
         try:
@@ -174,7 +174,7 @@ class _CallRequest(Request):
         self._headers = headers
 
 
-class _Reply:
+class _ShortReply:
     """The answer to a request, with the headers that every answer of the server has."""
 
     def __init__(
@@ -246,7 +246,7 @@ class _Watch:
             self._task.cancel()
 
 
-async def _respond(operation: Operation[Any], request: Request, reply: _Reply) -> None:
+async def _respond(operation: Operation[Any], request: Request, reply: _ShortReply) -> None:
     session = await session_of(request)
     body = validated(operation.request, await reply.exchange.read_body())
     with _Watch(reply.exchange):
@@ -260,7 +260,7 @@ async def _respond(operation: Operation[Any], request: Request, reply: _Reply) -
     await reply.send_whole(200, headers + _version(session), content)
 
 
-async def _stream(answer: StreamedAnswer, session: CallSession, reply: _Reply) -> None:
+async def _stream(answer: StreamedAnswer, session: CallSession, reply: _ShortReply) -> None:
     first = await anext(answer.parts)
     headers = [_content_type(answer.media_type), *STREAM_HEADERS, *_version(session)]
     await reply.begin(headers, first)

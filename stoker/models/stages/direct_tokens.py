@@ -51,13 +51,13 @@ class DirectTokenizer:
         """
         from transformers import TokenizersBackend
 
+        backend: Any = TokenizersBackend
         outputs = {_OPTIONS.get(option, option) for option, is_on in options.items() if is_on}
         outputs.update(tokenizer.model_input_names)
         is_usual = isinstance(tokenizer, TokenizersBackend) and not (
             hasattr(tokenizer, "_switch_to_input_mode")
             or any(
-                getattr(type(tokenizer), name) is not getattr(TokenizersBackend, name)
-                for name in _METHODS
+                getattr(type(tokenizer), name) is not getattr(backend, name) for name in _METHODS
             )
         )
         names = [name for name in _ATTRIBUTES if name in outputs]
@@ -72,7 +72,7 @@ class DirectTokenizer:
         # Places in the text take a tenth of the time.
         encode = library.encode_batch if self._has_offsets else library.encode_batch_fast
         (encoding,) = encode([text])
-        rows = _integers(self._read(encoding)).split(1)
+        rows: Any = _integers(self._read(encoding)).split(1)
         encoded = dict(zip(self._names, rows, strict=True))
         if self._has_offsets:
             encoded[_OFFSETS] = _integers([encoding.offsets])
@@ -93,4 +93,5 @@ def _integers(rows: Sequence[Sequence[Any]]) -> "torch.Tensor":
     import numpy
     import torch
 
-    return torch.from_numpy(numpy.array(rows, dtype=numpy.int64))
+    library: Any = torch
+    return library.from_numpy(numpy.array(rows, dtype=numpy.int64))

@@ -76,7 +76,7 @@ class CallQueue:
         *,
         adapter: AdapterName | None = None,
         is_steady: bool = False,
-    ) -> "Place":
+    ) -> "QueuePlace":
         """Returns a place in the queue for one call. Raises `RateLimitError` if none is free.
 
         Args:
@@ -100,9 +100,9 @@ class CallQueue:
         self._by_key[key] = self._by_key.get(key, 0) + 1
         self.demand.add()
         record = Record(begun=self._clock(), is_copy=party.is_copy, adapter=adapter)
-        return Place(self, record, spec, key=key, ahead=ahead, within_s=within_s)
+        return QueuePlace(self, record, spec, key=key, ahead=ahead, within_s=within_s)
 
-    def leave(self, place: "Place") -> None:
+    def leave(self, place: "QueuePlace") -> None:
         """Gives a place back and reports the outcome of its call."""
         record, key = place.record, place.key
         if record.outcome == OK and record.given is not None:
@@ -154,7 +154,7 @@ class CallQueue:
         )
 
 
-class Place:
+class QueuePlace:
     """The place of one call in the queue. A context manager, left at the call's end.
 
     A class, because a generator would cost every call more.

@@ -50,7 +50,7 @@ class ProcessTree:
     def __call__(self, pids: Collection[int]) -> Mapping[int, Sequence[int]]:
         """Returns the descendants of each of these processes."""
         last_pid, now = self._last_pid(), self._clock()
-        is_same = last_pid > 0 and last_pid == self._listed_with and self._below.keys() == {*pids}
+        is_same = last_pid > 0 and last_pid == self._listed_with and set(self._below) == set(pids)
         if not is_same or now - self._listed_at >= _LISTED_S:
             self._listed_at, self._listed_with = now, last_pid
             self._read_new(now)
