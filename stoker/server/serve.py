@@ -171,6 +171,7 @@ class HttpServer(uvicorn.Server):
             fleet=fleet,
             remote=remote,
             data=data,
+            ends=self.should_exit,
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
