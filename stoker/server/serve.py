@@ -172,6 +172,7 @@ class HttpServer(EventServer):
             fleet=fleet,
             remote=remote,
             data=data,
+            ends=self.should_exit,
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

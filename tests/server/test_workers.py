@@ -1,5 +1,6 @@
 """Calls of models that worker processes answer, on a server with two of them."""
 
+import contextlib
 import json
 import os
 import re
@@ -55,6 +56,15 @@ def wait_for_workers(server: Server) -> None:
         while client.get("/health").raise_for_status().json()["warning"]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def wait_until_answered(client: httpx.Client) -> None:
+    deadline = time.monotonic() + GIVEN_S
+    while True:
+        with contextlib.suppress(httpx.TransportError):
+            client.post(CALLS, json=CALL).raise_for_status()
+            return
+        assert time.monotonic() < deadline
 
 
 def worker_processes(server: Server) -> list[psutil.Process]:
@@ -228,9 +238,10 @@ def test_a_killed_worker_is_replaced(busy: Server, client: httpx.Client) -> None
         for worker in killed:
             os.kill(worker.pid, signal.SIGKILL)
         assert read_all(connection) == b""
-    # The server answers until the workers are back.
+    psutil.wait_procs(killed, timeout=GIVEN_S)
+    # A connection that was passed to an ending worker is lost. Later ones are answered.
     with busy.client(key_of(client)) as other:
-        other.post(CALLS, json=CALL).raise_for_status()
+        wait_until_answered(other)
     wait_for_workers(busy)
     assert not {worker.pid for worker in killed} & {it.pid for it in worker_processes(busy)}
 
@@ -238,14 +249,21 @@ def test_a_killed_worker_is_replaced(busy: Server, client: httpx.Client) -> None
 def test_a_stop_lets_calls_finish(busy: Server, client: httpx.Client) -> None:
     workers = worker_processes(busy)
     stream = {**TALK, "max_tokens": 60, "ignore_eos": True, "stream": True}
-    with connect(busy) as connection, connect(busy) as idle:
-        idle.sendall(request_of(key_of(client), CALLS, CALL))
+    call = request_of(key_of(client), CALLS, CALL)
+    with connect(busy) as connection, connect(busy) as idle, connect(busy) as late:
+        late.sendall(call[:-1])
+        idle.sendall(call)
         assert read_one(idle).status == 200
         connection.sendall(request_of(key_of(client), CHAT, stream))
         begun = connection.recv(100)
+        assert busy.process
+        busy.process.send_signal(signal.SIGTERM)
+        assert read_all(idle) == b""
+        late.sendall(call[-1:])
+        (answer,) = answers(read_all(late))
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
         assert busy.stop() == 0
         assert (begun + read_all(connection)).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
-        assert read_all(idle) == b""
     assert not any(worker.is_running() for worker in workers)
 
 

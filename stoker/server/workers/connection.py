@@ -167,10 +167,15 @@ class WorkerConnection(asyncio.Protocol):
 
     # --- limits ---
 
-    def close_if_idle(self) -> None:
-        if self.task is None:
-            self._transport.close()
+    def end_when_idle(self) -> None:
+        """Ends the connection after its current request, which the server answers if it is not
+        complete yet.
+        """
         self.closes = True
+        if self.task is None and self._buffer:
+            self._leave()
+        elif self.task is None:
+            self._transport.close()
 
     def abort(self, reason: str = "") -> None:
         self._end_reason = reason

@@ -31,11 +31,18 @@ class ContinuedConnection(HttpConnection):
         fleet: WorkerFleet,
         remote: RemoteConnection,
         data: bytes,
+        ends: bool,
     ) -> None:
+        """
+        Args:
+            data: bytes of requests that the worker has read and not answered.
+            ends: True if the server stops, so that the connection ends after its request.
+        """
         super().__init__(connections, config, state, app_state)
         self._fleet = fleet
         self._remote = remote
         self._data = data
+        self._ends = ends
         self._unread_messages = 0
         """Requests of which a part has arrived, and not the end."""
 
@@ -48,6 +55,8 @@ class ContinuedConnection(HttpConnection):
         super().connection_made(transport)
         if self._data:
             self.data_received(self._data)
+        if self._ends:
+            self.shutdown()
 
     def on_message_begin(self) -> None:
         self._unread_messages += 1
@@ -65,7 +74,8 @@ class ContinuedConnection(HttpConnection):
 
     def _may_return(self) -> bool:
         is_between_requests = (
-            not self.transport.is_closing()
+            not self._ends
+            and not self.transport.is_closing()
             and self.cycle.keep_alive
             and self.cycle.response_complete
             and not self.pipeline

@@ -220,7 +220,7 @@ class HttpWorker:
     def _drain(self) -> None:
         self._is_draining = True
         for connection in list(self._connections):
-            connection.close_if_idle()
+            connection.end_when_idle()
         if not self._connections:
             self._ended.set()
 
@@ -232,7 +232,7 @@ class HttpWorker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), _FLUSH_S)
         for connection in list(self._connections):
-            connection.close_if_idle()
+            connection.end_when_idle()
         deadline = self._loop.time() + _FLUSH_S
         while self._connections and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
