@@ -52,12 +52,14 @@ class DirectTokenizer:
         from transformers import TokenizersBackend
 
         backend: Any = TokenizersBackend
-        kind: Any = type(tokenizer)
         outputs = {_OPTIONS.get(option, option) for option, is_on in options.items() if is_on}
         outputs.update(tokenizer.model_input_names)
         is_usual = isinstance(tokenizer, TokenizersBackend) and not (
             hasattr(tokenizer, "_switch_to_input_mode")
-            or any(getattr(kind, name) is not getattr(backend, name) for name in _METHODS)
+            or any(
+                getattr(tokenizer.__class__, name) is not getattr(backend, name)
+                for name in _METHODS
+            )
         )
         names = [name for name in _ATTRIBUTES if name in outputs]
         if not (is_usual and len(names) > 1 and {"input_ids"} <= outputs <= {*names, _OFFSETS}):
