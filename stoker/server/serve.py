@@ -150,9 +150,12 @@ class HttpServer(EventServer):
             return
         drained = asyncio.create_task(self._fleet.drain())
         try:
-            await super()._wait_tasks_to_complete()
             while not (drained.done() or self.force_exit):
                 await asyncio.wait([drained], timeout=_FORCE_CHECK_S)
+            if self._acceptor:
+                await self._acceptor.wait_opened()
+            # Includes connections that workers have handed over at their end.
+            await super()._wait_tasks_to_complete()
         finally:
             drained.cancel()
             await self._fleet.stop()

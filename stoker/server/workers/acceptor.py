@@ -51,6 +51,10 @@ class Acceptor:
         self._loop.remove_reader(self._listener)
         self._listener.close()
 
+    async def wait_opened(self) -> None:
+        """Waits until all accepted and continued connections are open."""
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
     def continue_connection(self, remote: RemoteConnection, data: bytes) -> None:
         self._open(lambda: self._build_continued(remote, data), remote.client)
 
