@@ -125,11 +125,12 @@ def _default_function(config: Any) -> str:
 
 
 def _applied(function: str, logits: "numpy.ndarray[Any, Any]") -> "numpy.ndarray[Any, Any]":
-    from transformers.pipelines.text_classification import sigmoid, softmax
+    from transformers.pipelines import text_classification
 
     if function == "none":
         return logits
-    return sigmoid(logits) if function == "sigmoid" else softmax(logits)
+    functions: Any = text_classification
+    return getattr(functions, function)(logits)
 
 
 TASK = Task(
