@@ -51,15 +51,12 @@ class DirectTokenizer:
         """
         from transformers import TokenizersBackend
 
-        backend: Any = TokenizersBackend
         outputs = {_OPTIONS.get(option, option) for option, is_on in options.items() if is_on}
         outputs.update(tokenizer.model_input_names)
-        is_usual = isinstance(tokenizer, TokenizersBackend) and not (
-            hasattr(tokenizer, "_switch_to_input_mode")
-            or any(
-                getattr(tokenizer.__class__, name) is not getattr(backend, name)
-                for name in _METHODS
-            )
+        kind: Any = tokenizer.__class__
+        is_usual = issubclass(kind, TokenizersBackend) and not (
+            hasattr(kind, "_switch_to_input_mode")
+            or any(getattr(kind, name) is not getattr(TokenizersBackend, name) for name in _METHODS)
         )
         names = [name for name in _ATTRIBUTES if name in outputs]
         if not (is_usual and len(names) > 1 and {"input_ids"} <= outputs <= {*names, _OFFSETS}):
@@ -73,8 +70,8 @@ class DirectTokenizer:
         # Places in the text take a tenth of the time.
         encode = library.encode_batch if self._has_offsets else library.encode_batch_fast
         (encoding,) = encode([text])
-        rows = _integers(self._read(encoding)).split(1)
-        encoded: dict[str, torch.Tensor] = dict(zip(self._names, rows, strict=True))
+        rows: Any = _integers(self._read(encoding)).split(1)
+        encoded = dict(zip(self._names, rows, strict=True))
         if self._has_offsets:
             encoded[_OFFSETS] = _integers([encoding.offsets])
         return encoded

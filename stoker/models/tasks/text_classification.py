@@ -129,8 +129,8 @@ def _applied(function: str, logits: "numpy.ndarray[Any, Any]") -> "numpy.ndarray
 
     if function == "none":
         return logits
-    library: Any = text_classification
-    return library.sigmoid(logits) if function == "sigmoid" else library.softmax(logits)
+    functions: Any = text_classification
+    return getattr(functions, function)(logits)
 
 
 TASK = Task(
