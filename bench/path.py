@@ -37,7 +37,7 @@ PROFILED = 16
 """Number of clients of the profiles."""
 LOAD_S, PROFILE_S, WARM_S, IDLE_S = 3, 4, 2, 3
 MOST_STREAMS = 4000
-"""Number of streams that are asked for at most in a load."""
+"""Maximum number of streams in a load."""
 SIDES: Mapping[str, Sequence[Row]] = {"gateway": GATEWAY, "replica": REPLICA}
 REQUEST_AIM, TOKEN_AIM = 250, 25
 """Most processor time in microseconds of a request in a process, and of a token in the gateway."""
@@ -113,7 +113,7 @@ def of(name: str) -> Callable[[Plan], Report]:
 def run(name: str, call: PathCall, plan: Plan) -> Report:
     report = Report(name, f"processor time of {call.title}, by stage")
     report.client.name = "Python" if call.tokens else wrk.version()
-    with scratch() as place, serving(report, place / "ours") as service:
+    with scratch() as place, serving(report, place / "ours", workers=1) as service:
         bodies = [
             json.dumps({"model": MODEL, **body}).encode()
             for body in call.bodies(plan.sized(DIFFERENT, 8))
@@ -164,7 +164,7 @@ def _since(before: Spent, after: Spent) -> Spent:
 
 
 def _idle(service: Service, plan: Plan) -> Spent:
-    """Returns the processor time per second of a server that nobody asks."""
+    """Returns the processor time per second of an idle server."""
     seconds = plan.sized(IDLE_S, 1)
     before = _spent(service)
     time.sleep(seconds)

@@ -38,6 +38,9 @@ def main() -> None:
             if environment.is_made and not options.freeze:
                 progress(f"{place}: is there.")
                 continue
+            if shutil.which(environment.interpreter) is None:
+                progress(f"{place}: left out, because {environment.interpreter} is missing.")
+                continue
             began = time.monotonic()
             progress(f"{place}: {environment.what}, {environment.gib:g} GiB …")
             _make(environment, freeze=options.freeze)

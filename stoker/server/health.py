@@ -24,7 +24,8 @@ class Health(BaseModel):
         default=None, description="Problem that keeps the server from working."
     )
     warning: str | None = Field(
-        default=None, description="Problems that affect some models. Other models work."
+        default=None,
+        description="Problems that affect some models, or a missing HTTP worker. Calls still work.",
     )
 
 

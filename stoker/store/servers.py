@@ -69,6 +69,8 @@ class Servers:
         self._alive: list[str] = [self.id]
         self.gone = 0
         """Number of servers found lost since the start."""
+        self._unreported: list[str] = []
+        """Lost servers that no successful heartbeat has returned yet."""
 
     @property
     def count(self) -> int:
@@ -107,7 +109,8 @@ class Servers:
         now = self._clock()
         if now - self._last_beat > GONE_AFTER_S / 3:
             self._beating_since = now
-        lost = await self._forget_gone() if self._judges(now) else []
+        if self._judges(now):
+            self._unreported += await self._forget_gone()
         async with self._database.autocommit() as session:
             heartbeat = {"seen_at": _NOW, "loaded": self._loaded()}
             row = insert(Server).values(id=self.id, started_at=_NOW, **heartbeat, **_own_release())
@@ -116,6 +119,7 @@ class Servers:
             )
             alive = await at_work(session)
         self._last_beat, self._alive = now, alive
+        lost, self._unreported = self._unreported, []
         self.gone += len(lost)
         for server_id in lost:
             log.warning("peer server is gone: its jobs are taken over", extra={"server": server_id})

@@ -77,9 +77,9 @@ class _Gateway:
     """Id of the gateway's server. Empty until it has authenticated."""
     tasks: dict[int, "asyncio.Task[None]"] = field(default_factory=dict[int, "asyncio.Task[None]"])
     told: dict[str, DeploymentStats] = field(default_factory=dict[str, DeploymentStats])
-    told_node: "_NodeState | None" = None
-    """Last state of the node that it was sent."""
-    told_at: float = -math.inf
+    sent_node: "_NodeState | None" = None
+    """Last state of the node that the gateway received."""
+    sent_at: float = -math.inf
 
     def send(self, message: FromNode, content: bytes | None = None) -> None:
         frames = to_gateway.pack(message)
@@ -335,8 +335,8 @@ class NodeHost(RuntimeListener):
             self._is_draining,
         )
         now = self._clock()
-        if changed or node != gateway.told_node or now - gateway.told_at >= _ALIVE_S:
-            gateway.told_node, gateway.told_at = node, now
+        if changed or node != gateway.sent_node or now - gateway.sent_at >= _ALIVE_S:
+            gateway.sent_node, gateway.sent_at = node, now
             gateway.send(
                 Observed(changed, node.machine, node.sources, node.is_ready, node.is_draining)
             )

@@ -31,7 +31,10 @@ def receive(channel: socket.socket) -> tuple[Request, list[int]] | None:
         return None
     content = b""
     while len(content) < int.from_bytes(size, "big"):
-        content += channel.recv(1 << 16)
+        chunk = channel.recv(1 << 16)
+        if not chunk:
+            return None
+        content += chunk
     return json.loads(content), list(descriptors)
 
 

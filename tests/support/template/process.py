@@ -92,7 +92,7 @@ def _forget_all_but(kept: set[str]) -> None:
         for name in names
         if name.partition(".")[0] not in sys.stdlib_module_names
     ]
-    # The end of so many objects would take time at the end of the server.
+    # Freeing these objects would delay the server's exit.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(forgotten))
 
 

@@ -12,8 +12,8 @@ _LISTED_S = 5.0
 process may be seconds old.
 """
 _READ_S = 60.0
-"""Maximum age of a known parent in seconds. A process keeps its parent, but its id may be used
-again.
+"""Maximum age of a known parent in seconds. A process id may be used again. A process whose parent
+ends gets the engine host as its parent, and the host kills it.
 """
 
 
