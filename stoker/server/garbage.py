@@ -22,7 +22,8 @@ MOST_WAIT_S = 60.0
 _NEVER = 1 << 30
 _YOUNG, _MIDDLE = 4200, 0
 """Thresholds of the younger generations. The middle one is collected after 8,400 objects, as by
-default, but in fewer steps. A step visits the objects of all requests in progress, and most of them end before a longer step.
+default, but in fewer steps. A step visits the objects of all requests in progress, and most of them
+end before a longer step.
 """
 
 
