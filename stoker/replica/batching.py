@@ -115,12 +115,13 @@ class BatchQueue:
             for turn, entry in enumerate(entries, self._turn + 1):
                 entry.turn, entry.party = turn, party
             is_sorted = not self._entries or self._entries[-1].turn <= self._turn + 1
+            # Without entries, the engine waits for the first one.
+            is_awake = self._more_follow and bool(self._entries)
             self._entries.extend(entries)
             self._cost += sum(entry.cost for entry in entries)
             if not is_sorted:
                 # The sort is stable: in each turn, the oldest comes first.
                 self._entries.sort(key=lambda entry: entry.turn)
-            is_awake = self._more_follow
             self._more_follow = more_follow
             if not (more_follow and is_awake) or self._is_full():
                 self._changed.notify()

@@ -31,7 +31,7 @@ class QuietCollapse:
         self._rounds = 0
 
     def rest(self, *, has_children: bool) -> None:
-        """Called once per quiet second. Moves the memory in the fifth one without children."""
+        """Counts a quiet second. Moves the memory in the fifth one without children."""
         self._rounds = 0 if has_children else self._rounds + 1
         if self._rounds == QUIET_ROUNDS:
             for _ in collapse():

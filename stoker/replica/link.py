@@ -1,5 +1,6 @@
 """The replica's end of its socket to the gateway."""
 
+import errno
 import logging
 import os
 import select
@@ -129,7 +130,10 @@ class Link:
                 self._sent(self._socket.sendmsg(islice(self._unsent, _MOST_PIECES)))
         except BlockingIOError:
             return
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.ENOBUFS, errno.ENOMEM):
+                # The kernel has no memory for the message at this moment. The next try sends it.
+                return
             # The gateway ended or the link is closed: this process ends soon, too.
             self._unsent.clear()
 

@@ -179,12 +179,20 @@ def _serve(
             worker.sleep_bytes if isinstance(worker, SleepingServing) else None,
         )
     )
-    next_beat, last_beat = 0.0, None
+    next_beat, last_beat, is_at_rest = 0.0, None, False
     scales, stalls = Scales(), Stalls()
     stopping: Stopping | None = None
     while True:
-        for message in link.receive(timeout_s=max(0.0, next_beat - time.monotonic())):
-            next_beat = min(next_beat, time.monotonic() + HEARTBEAT_S)
+        messages = link.receive(timeout_s=max(0.0, next_beat - time.monotonic()))
+        is_lost = worker.is_lost or not (worker.alive or worker.accepted)
+        if messages and is_lost and not stopping:
+            # The gateway sends these calls to another replica.
+            return 1
+        if messages and is_at_rest:
+            # Work that begins now does not count from the last heartbeat.
+            stalls.look(worker.counters.pulses)
+            next_beat, is_at_rest = min(next_beat, time.monotonic() + HEARTBEAT_S), False
+        for message in messages:
             if not isinstance(message, Shutdown):
                 _pass_on(message, worker)
             elif not stopping:

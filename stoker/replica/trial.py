@@ -181,6 +181,9 @@ def _agreed(
                 if is_example:
                     agreement.add(*(_read(engine.stages, sample, one) for one in (ours, theirs)))
                 alive()
+    for form in forms:
+        if form.is_packed:
+            _add_together(agreement, form, engine, alive)
     least = LEAST_COSINE if precision == "i8" else LEAST_COSINE_OF_WEIGHTS
     if not math.isfinite(agreement.difference):
         raise TrialFailedError(
@@ -202,6 +205,22 @@ def _agreed(
         cosine=agreement.cosine,
         labels=agreement.labels,
     )
+
+
+def _add_together(
+    agreement: Agreement, form: Converted, engine: TorchEngine, alive: Callable[[], None]
+) -> None:
+    """Adds a batch of examples of different lengths to an agreement. Copies of one example would
+    not show that packed samples mix.
+    """
+    samples = examples(engine.stages, RETRIED_BY)
+    if not samples:
+        return
+    outputs = form.beside(engine, samples[0].call, engine.batch(samples))
+    rows = (engine.layout.rows(samples, side) for side in outputs)
+    for ours, theirs in zip(*rows, strict=True):
+        agreement.add(ours, theirs)
+    alive()
 
 
 def _read(

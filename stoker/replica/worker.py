@@ -400,13 +400,21 @@ class TaskWorker:
         return [self._entry(request, entry.item, at, sample) for at, sample in samples]
 
     def finished(self, batch: Sequence[QueuedSample], outputs: Sequence[Mapping[str, Any]]) -> None:
+        if not batch:
+            return
+        # Most samples of a longer request only wait for its last one.
+        is_single = all(len(entry.owner.work.items) == entry.owner.samples == 1 for entry in batch)
+
         def finish() -> None:
+            if not is_single:
+                self._finish(batch, outputs)
+                return
             with self._finishing.measured(len(batch)):
                 self._finish(batch, outputs)
 
-        # The engine has nothing else to do for so short a time.
+        # The engine is idle, and the step takes less time than waking a thread.
         is_idle = not (len(self._queue) or overlaps(self._engine))
-        is_short = len(batch) <= _FEW_REQUESTS and self._finishing.is_quick
+        is_short = is_single and len(batch) <= _FEW_REQUESTS and self._finishing.is_quick
         if not (is_idle and is_short and self._side.handle_now(finish)):
             self._side.put(finish)
 

@@ -229,6 +229,52 @@ def test_metrics_and_log_include_workers(busy: Server, client: httpx.Client) -> 
     }
 
 
+def test_a_worker_answers(busy: Server, client: httpx.Client) -> None:
+    call, workers = request_of(key_of(client), CALLS, CALL), worker_processes(busy)
+    with connect(busy) as connection:
+        connection.sendall(call)
+        assert read_one(connection).status == 200
+        for worker in workers:
+            worker.suspend()
+        try:
+            connection.sendall(call)
+            connection.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+        finally:
+            for worker in workers:
+                worker.resume()
+        connection.settimeout(GIVEN_S)
+        assert read_one(connection).status == 200
+
+
+def test_another_deployment_with_the_same_name(busy: Server, client: httpx.Client) -> None:
+    key, model = key_of(client), "changing"
+    before = deploy(client, MODELS / "tiny-sentiment", model)
+    for status, path, body in ((200, CALLS, CALL), (400, CHAT, TALK)):
+        for _ in range(WORKERS):
+            # Each new connection goes to the worker with the fewest.
+            with connect(busy) as first, connect(busy) as second:
+                for connection in (first, second):
+                    connection.sendall(request_of(key, path, {**body, "model": model}))
+                    assert read_one(connection).status == status
+    client.delete(f"/v1/deployments/{before['id']}").raise_for_status()
+    deploy(client, MODELS / "tiny-chat", model)
+    for _ in range(WORKERS):
+        with connect(busy) as first, connect(busy) as second:
+            for connection in (first, second):
+                connection.sendall(request_of(key, CHAT, {**TALK, "model": model}))
+                assert read_one(connection).status == 200
+
+
+def test_links_to_files_are_left_to_the_server(client: httpx.Client) -> None:
+    deploy(client, MODELS / "tiny-draw", "tiny-draw")
+    drawing = {"model": "tiny-draw", "prompt": "a red circle", "num_inference_steps": 2}
+    response = client.post("/v1/images/generations", json={**drawing, "response_format": "url"})
+    (image,) = response.raise_for_status().json()["data"]
+    assert client.get(image["url"]).raise_for_status().content.startswith(b"\x89PNG")
+
+
 def test_a_killed_worker_is_replaced(busy: Server, client: httpx.Client) -> None:
     killed = worker_processes(busy)
     assert len(killed) == WORKERS

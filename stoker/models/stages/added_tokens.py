@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-_OTHER_SOURCES = ("special_tokens_map.json", "added_tokens.json")
-"""Files of older versions of transformers that also declare tokens."""
+_OTHER_SOURCES = ("special_tokens_map.json", "added_tokens.json", "tekken.json")
+"""Files that also declare tokens, or that select another tokenizer class."""
 _OTHER_KEYS = ("added_tokens_decoder", "fast_tokenizer_files")
 """Keys of tokenizer_config.json that declare tokens, or another file than tokenizer.json."""
 

@@ -12,7 +12,8 @@ log = logging.getLogger(__name__)
 _BACKLOG = 2048
 _AT_ONCE = 64
 """Maximum number of connections that are accepted in one step of the event loop."""
-
+_RETRY_S = 1.0
+"""Seconds until connections are accepted again after an error."""
 
 Build = Callable[[], asyncio.Protocol]
 BuildContinued = Callable[[RemoteConnection, bytes], asyncio.Protocol]
@@ -62,12 +63,21 @@ class Acceptor:
         for _ in range(_AT_ONCE):
             try:
                 client, address = self._listener.accept()
-            except OSError:
-                # No connection waits, its client is gone, or no descriptor is left.
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No descriptor is left, for example.
+                log.error("connections cannot be accepted", extra={"why": str(error)})
+                self._loop.remove_reader(self._listener)
+                self._loop.call_later(_RETRY_S, self._accept_again)
                 return
             client.setblocking(False)
             if not self._fleet.give(client, address[0]):
                 self._open(self._build, client)
+
+    def _accept_again(self) -> None:
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener, self._accept)
 
     def _open(self, build: Build, client: socket.socket) -> None:
         opening = self._loop.create_task(self._loop.connect_accepted_socket(build, client))

@@ -191,7 +191,7 @@ class WorkerConnection(asyncio.Protocol):
             if now - self._since > IDLE_S:
                 self._end_reason = Ended.IDLE
                 self._transport.close()
-        elif now - self._since > PATIENCE_S:
+        elif now - self._since > PATIENCE_S and self._transport.is_reading():
             self._leave()
 
     def _is_unread(self, now: float) -> bool:

@@ -78,7 +78,7 @@ class ContinuedConnection(HttpConnection):
             and not self.transport.is_closing()
             and self.cycle.keep_alive
             and self.cycle.response_complete
-            and not self.pipeline
+            and not self._waiting
             and not self._unread_messages
             and not self._is_deaf
         )

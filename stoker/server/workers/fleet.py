@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 import socket
 from collections.abc import Callable, Collection, Iterable
 
@@ -34,7 +36,11 @@ _FIRST_BACKOFF_S = 0.1
 _MOST_BACKOFF_S = 10.0
 _PROVED_S = 10.0
 """Seconds after which a worker's end is not counted as a failed start."""
-_REPORT_S = 0.5
+_CHECK_S = 10.0
+"""Seconds between two checks of whether a worker hangs."""
+_SILENCE_S = 10.0
+"""Maximum seconds until a worker that does not hang answers."""
+REPORT_S = 0.5
 """Maximum seconds that a scrape waits for the counts of a worker."""
 _STOP_S = 3.0
 """Maximum seconds that a worker has to end after its requests were cancelled."""
@@ -94,12 +100,13 @@ class RemoteWorker:
         self.connections[connection.number] = connection
         return True
 
-    async def report(self) -> None:
-        """Adds the worker's counts to the metrics."""
+    async def report(self, timeout_s: float = REPORT_S) -> bool:
+        """Adds the worker's counts to the metrics. Returns False if the worker does not answer."""
         if self._reported is None or self._reported.done():
             self._reported = asyncio.get_running_loop().create_future()
             self.tell(ReportRequest())
-        await asyncio.wait([self._reported], timeout=_REPORT_S)
+        await asyncio.wait([self._reported], timeout=timeout_s)
+        return self._reported.done()
 
     def tell(self, message: ReportRequest | DrainWorker | StopWorker) -> None:
         self.channel.send([encode(message)])
@@ -132,6 +139,7 @@ class RemoteWorker:
         connection.calls += message.calls
         # It may have given way to another connection meanwhile.
         if connection.client.fileno() >= 0:
+            self._fleet.members.work(connection)
             self._fleet.take_over(connection, data)
 
     def _answered(self, number: int) -> None:
@@ -182,6 +190,8 @@ class WorkerFleet:
         self._workers: dict[int, RemoteWorker] = {}
         self._keeping: list[asyncio.Task[None]] = []
         self._last_number = 0
+        self._starts = 0
+        """Number of started processes. The ids of their calls contain it."""
         self._continue: Continue = lambda connection, _data: connection.end()
 
     def start(self, continue_connection: Continue) -> None:
@@ -290,10 +300,18 @@ class WorkerFleet:
             backoff_s = min(2 * backoff_s, _MOST_BACKOFF_S)
 
     async def _run(self, number: int) -> None:
-        channel, passing = self._host.start(number)
+        self._starts += 1
+        channel, passing = self._host.start(self._starts)
         worker = RemoteWorker(number, self, passing)
         self._workers[number] = worker
         await asyncio.get_running_loop().create_unix_connection(
             lambda: worker.channel, sock=channel
         )
-        await worker.ended.wait()
+        while not worker.ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(worker.ended.wait(), _CHECK_S)
+            is_silent = worker.is_ready and not await worker.report(_SILENCE_S)
+            if is_silent and not worker.ended.is_set():
+                log.error("HTTP worker hangs; it is killed", extra={"worker": number})
+                os.kill(worker.pid, signal.SIGKILL)
+                await worker.ended.wait()

@@ -19,7 +19,9 @@ MOST_HEAD_BYTES = 8 << 10
 END = b"\r\n\r\n"
 """End of a head."""
 _REQUEST_LINE = re.compile(rb"POST (/[A-Za-z0-9/_-]{1,200}) HTTP/1\.1")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e]*?)[ \t]*")
+# Possessive, so that each line is matched in linear time.
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([\x20-\x7e]*+)")
+_HOST = re.compile(r"([^:]*)(?::[0-9]+)?")
 _LENGTH = re.compile(r"[0-9]{1,9}")
 _MOST_HEADERS = 64
 _CACHED = 512
@@ -112,7 +114,10 @@ class CallHeads:
 
     def _is_for_us(self, headers: Mapping[str, str]) -> bool:
         host = headers.get("host")
-        if host is None or (self.hosts is not None and host.partition(":")[0] not in self.hosts):
+        if host is None:
+            return False
+        match = _HOST.fullmatch(host)
+        if self.hosts is not None and (match is None or match[1] not in self.hosts):
             return False
         return not (self.has_cross_origin and "origin" in headers)
 
@@ -129,7 +134,7 @@ def _headers(lines: list[bytes]) -> dict[str, str] | None:
         name = match[1].decode().lower()
         if name in _UNUSUAL or (name in headers and name in _ONCE):
             return None
-        headers.setdefault(name, match[2].decode())
+        headers.setdefault(name, match[2].decode().rstrip(" "))
     return headers
 
 

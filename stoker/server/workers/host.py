@@ -45,8 +45,10 @@ class WorkerHost:
             theirs.close()
             return cls(ours, pid)
         ours.close()
-        _run(settings, theirs)
-        os._exit(0)
+        try:
+            _run(settings, theirs)
+        finally:
+            os._exit(0)
 
     def start(self, number: int) -> tuple[socket.socket, socket.socket]:
         """Starts a worker. Returns the sockets for messages and for passing connections.
@@ -68,6 +70,7 @@ class WorkerHost:
 
 
 def _run(settings: Settings, control: socket.socket) -> None:
+    sandbox.keep_to_itself()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # The kernel reaps workers.
@@ -78,7 +81,12 @@ def _run(settings: Settings, control: socket.socket) -> None:
             break
         [number] = _START.unpack(data)
         channel, passing = (socket.socket(fileno=descriptor) for descriptor in descriptors)
-        if os.fork() == 0:
+        try:
+            pid = os.fork()
+        except OSError:
+            # The server sees the closed sockets and asks again later.
+            pid = -1
+        if pid == 0:
             _work(number, settings, control, channel, passing)
         channel.close()
         passing.close()

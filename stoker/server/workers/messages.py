@@ -40,7 +40,7 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True, tag="look_up"):
 
 
 class CheckCaller(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
-    """Asks whether a request may start whose body was rejected by the worker. Counts the request
+    """Asks whether a request with a rejected body may start. Counts the request
     for the key's limits.
     """
 

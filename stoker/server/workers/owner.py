@@ -99,6 +99,14 @@ class Owner:
         known = self._hints[caller, model] = number, entry
         return known
 
+    def knows(self, caller: CallerKey, model: str | None) -> bool:
+        """Returns True if `find` needs no question."""
+        return (caller, model) in self._hints
+
+    def forget_model(self, caller: CallerKey, model: str | None) -> None:
+        """Forgets a deployment, so that the next `find` asks the server."""
+        self._hints.pop((caller, model), None)
+
     def forget(self, caller: CallerKey) -> None:
         """Forgets a caller whose key was refused."""
         self._keys.discard(caller)

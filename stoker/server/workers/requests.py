@@ -124,6 +124,10 @@ class HttpCall:
                     self._first = await anext(answer.parts)
             except OutdatedError:
                 continue
+            except StokerError:
+                if self._session.forget_hint():
+                    continue
+                raise
             return answer
         raise HandOverError
 
@@ -210,4 +214,5 @@ class HttpCall:
             version_id=session.version_id if before is None else None,
             counted=session.counted or {},
             closes=self._connection.closes,
+            varies=bool(session.settings.cors_origins),
         ).content()

@@ -49,6 +49,8 @@ class ResponseHead:
     """Headers of the key's limits."""
     closes: bool = False
     """True if the connection is closed after the response."""
+    varies: bool = False
+    """True if pages of other origins may call the server."""
 
     def content(self) -> bytes:
         return b"".join(self._lines())
@@ -64,6 +66,8 @@ class ResponseHead:
             yield b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
         if self.version_id:
             yield _line((VERSION, self.version_id))
+        if self.varies:
+            yield b"vary: Origin\r\n"
         yield b"x-request-id: %b\r\nx-content-type-options: nosniff\r\n" % self.request_id.encode()
         yield from map(_line, self.counted.items())
         if self.closes:

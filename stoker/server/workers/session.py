@@ -36,6 +36,8 @@ class WorkerSession(CallSession):
         self._model: str | None = None
         self._user = None
         self._number = 0
+        self._was_known = False
+        """True if this worker knew the deployment before the request."""
 
     @property
     def settings(self) -> Settings:
@@ -45,11 +47,25 @@ class WorkerSession(CallSession):
         raise HandOverError
 
     async def target(self, body: ModelBody, pipelines: Collection[str]) -> DirectoryEntry:
+        if getattr(body, "response_format", None) == "url":
+            # The answer has links to files, which only the server stores.
+            raise HandOverError
         self._user = getattr(body, "user", None)
         self._model = body.model
+        self._was_known = self._owner.knows(self._head.caller, body.model)
         self._number, entry = await self._owner.find(self._head.caller, body.model)
         check_serves(entry, pipelines)
         return entry
+
+    def forget_hint(self) -> bool:
+        """Forgets the deployment, which may have changed. Returns False if this request has looked
+        it up itself, or if the server has counted the request.
+        """
+        was_known, self._was_known = self._was_known, False
+        if not was_known or self.counted is not None:
+            return False
+        self._owner.forget_model(self._head.caller, self._model)
+        return True
 
     async def collect(self, body: MediaRequest) -> None:
         if any(media.content is None for _, media in body.media()):

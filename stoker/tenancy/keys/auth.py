@@ -215,8 +215,8 @@ async def on_behalf(request: Request) -> Principal:
 
 
 async def caller_of_model(request: Request) -> Principal:
-    """As `on_behalf`, for a request that nothing has authenticated before or authenticates
-    again.
+    """Returns the caller of a model as `on_behalf` does. Always checks the key, and does not
+    remember the caller.
     """
     return await _acting(request, await _identified(request))
 
