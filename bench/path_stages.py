@@ -51,6 +51,8 @@ _HTTP = "stoker/platform/web/http.py"
 _CYCLE = "uvicorn/protocols/http/httptools_impl.py:RequestResponseCycle"
 _TRANSPORT = "stoker/runtime/pool/transport.py"
 _STREAMING = "stoker/inference/streaming.py"
+_EXCHANGE = "stoker/server/edge/exchange.py"
+_SHORT = "stoker/inference/short_calls.py"
 
 GATEWAY = _rows(
     (OTHER, ("stoker/runtime/local/processes/", "stoker/runtime/local/supervision.py")),
@@ -65,6 +67,17 @@ GATEWAY = _rows(
             f"{_HTTP}:LastResort.__call__.<locals>.send_on",
             f"{_STREAMING}:Streamed",
             f"{_STREAMING}:_part",
+            f"{_EXCHANGE}:HttpExchange.send_whole",
+            f"{_EXCHANGE}:HttpExchange.begin",
+            f"{_EXCHANGE}:HttpExchange.send_part",
+            f"{_EXCHANGE}:HttpExchange.end",
+            f"{_EXCHANGE}:HttpExchange._head",
+            f"{_EXCHANGE}:HttpExchange._complete",
+            f"{_EXCHANGE}:_chunk",
+            f"{_SHORT}:_ShortReply",
+            f"{_SHORT}:_stream",
+            f"{_SHORT}:_content_type",
+            f"{_SHORT}:_version",
         ),
     ),
     ("log", ("stoker/base/logs.py", "logging/")),
@@ -72,6 +85,7 @@ GATEWAY = _rows(
         "parse",
         (
             f"{_CYCLE}.receive",
+            f"{_EXCHANGE}:HttpExchange.read_body",
             "starlette/requests.py:Request.body",
             "starlette/requests.py:Request.stream",
             f"{_HTTP}:_limited",
@@ -94,6 +108,9 @@ GATEWAY = _rows(
             _HTTP,
             "stoker/platform/web/cors.py",
             "stoker/platform/web/prefix.py",
+            f"{_SHORT}:ShortCalls",
+            f"{_SHORT}:_PlainHeaders",
+            f"{_SHORT}:_CallRequest",
         ),
     ),
     ("key", ("stoker/tenancy/keys/", "stoker/tenancy/usage/balances.py")),
@@ -118,6 +135,9 @@ GATEWAY = _rows(
         (
             "stoker/runtime/pool/handle.py:ReplicaHandle._send",
             "stoker/runtime/pool/work_messages.py",
+            "stoker/runtime/packed_calls.py",
+            "stoker/runtime/pool/sending.py",
+            "stoker/runtime/pool/handle.py:ReplicaHandle.begin",
             "stoker/runtime/pool/pending_calls.py:PendingCalls.begin",
             "stoker/wire/packing.py:Packing.pack",
             "stoker/wire/framing.py:framed",
