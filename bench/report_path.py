@@ -73,11 +73,14 @@ def _section(name: str, results: Sequence[Result], before: Sequence[Result]) -> 
     columns: dict[str, Sequence[Mapping[str, Any]]] = {}
     for result in results:
         title = title_of_class(result)
-        if old := earlier.get(class_of(result)):
+        old = earlier.get(class_of(result))
+        is_new = old is None or old["finished_at"] != result["finished_at"]
+        if old and is_new:
             columns[f"{title}, before"] = old["series"]
             lines.append(f"- {title}, before: {described(name, old)}")
-        columns[f"{title}, now"] = result["series"]
-        lines.append(f"- {title}, now: {described(name, result)}")
+        state = "now" if is_new else "before"
+        columns[f"{title}, {state}"] = result["series"]
+        lines.append(f"- {title}, {state}: {described(name, result)}")
     lines += ["", *side_by_side(columns), ""]
     for result in results:
         stem = file_name(name, result)

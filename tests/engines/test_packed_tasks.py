@@ -1,6 +1,5 @@
 """Tasks, adapters and a server give the answers of packed batches that they give alone."""
 
-import dataclasses
 import json
 import math
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import transformers
@@ -132,7 +132,7 @@ class TestAdapters:
         together = local.answers(calls)
         assert packed == [len(TEXTS)]
         for call, answer in zip(calls, together, strict=True):
-            plain = dataclasses.replace(call, adapter=None)
+            plain = msgspec.structs.replace(call, adapter=None)
             assert near(json.loads(local.answers([call])[0]), json.loads(answer))
             assert local.answers([plain]) != [answer]
 
