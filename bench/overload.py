@@ -25,7 +25,7 @@ PIPELINE, NEIGHBOURS = "token-classification", "feature-extraction"
 
 
 def run(plan: Plan) -> Report:
-    report = Report("overload", f"{TIMES} times what can be served, asked for in an open loop")
+    report = Report("overload", f"{TIMES} times the capacity, in an open loop")
     path = TASKS[PIPELINE].path
     with scratch() as place, serving(report, place) as service:
         deployment = service.deploy(bert_base(), "flooded", PIPELINE, readiness="hot")
@@ -35,11 +35,11 @@ def run(plan: Plan) -> Report:
             _flood(report, service, path, bodies, plan)
         _neighbour(report, service, path, bodies, plan)
     report.notes += [
-        f"Capacity: answers a second to {SATURATING} clients in closed loops. Then requests come "
-        f"at {TIMES} times that, at random moments, and wait for nothing; times count from when "
-        "each was due.",
-        f"Recovered: from the flood's end until {IN_A_ROW} calls in a row take no longer than "
-        "twice what one took alone.",
+        f"Capacity: responses a second for {SATURATING} clients in closed loops. Then requests are "
+        f"sent at {TIMES} times that rate, at random moments, without waiting for answers. Latency "
+        "counts from the scheduled time.",
+        f"Recovery time: from the end of the flood until {IN_A_ROW} calls in a row take at most "
+        "twice the time of one alone.",
         "The neighbour is another account with a model of its own (MiniLM), on the same cores.",
     ]
     return report
@@ -55,15 +55,15 @@ def _flood(report: Report, service: Service, path: str, bodies: list[bytes], pla
     report.add("capacity", "req/s", capacity)
     report.add("offered", "x capacity", _offered(result) / capacity)
     report.add("goodput / capacity", "x", result.rate / capacity, aim="≥ 0.9", meets=at_least(0.9))
-    report.add("p50 of what was answered", "ms", result.ms(0.5))
-    report.add("p99 of what was answered", "ms", result.ms(0.99))
+    report.add("p50 of answered requests", "ms", result.ms(0.5))
+    report.add("p99 of answered requests", "ms", result.ms(0.99))
     report.add("refused with 429 or 503", "%", 100 * refused / max(1, _count(result)))
     report.add("refused without Retry-After", "", result.untold, aim="0", meets=at_most(0))
-    report.add("any other end", "", sum(result.failed.values()), aim="0", meets=at_most(0))
-    report.add("recovered after", "s", took, aim="≤ 5 s", meets=at_most(RECOVERY_S))
+    report.add("other outcomes", "", sum(result.failed.values()), aim="0", meets=at_most(0))
+    report.add("recovery time", "s", took, aim="≤ 5 s", meets=at_most(RECOVERY_S))
     report.client.add("overload", result.client_cpu_s, result.seconds)
     if result.failed:
-        report.notes.append(f"Other ends: {dict(result.failed)}")
+        report.notes.append(f"Other outcomes: {dict(result.failed)}")
 
 
 def _neighbour(
@@ -89,10 +89,10 @@ def _neighbour(
             flooding.result()
         report.add("neighbour alone, p50", "ms", alone.ms(0.5))
         report.add("neighbour alone, p99", "ms", alone.ms(0.99))
-        report.add("neighbour beside the flood, p50", "ms", flooded.ms(0.5))
-        report.add("neighbour beside the flood, p99", "ms", flooded.ms(0.99))
+        report.add("neighbour during the flood, p50", "ms", flooded.ms(0.5))
+        report.add("neighbour during the flood, p99", "ms", flooded.ms(0.99))
         report.add(
-            "neighbour's p99, beside / alone",
+            "neighbour's p99, during the flood / alone",
             "x",
             flooded.ms(0.99) / alone.ms(0.99),
             aim="≤ 1.5",

@@ -1,4 +1,4 @@
-"""The page of `bench path`: every call, before and now, on each class of processors."""
+"""Writes the page of `bench path`: each call, before and now, on each class of processors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,36 +20,36 @@ HEAD = """\
 # Processor time of a call, by stage
 
 `make bench BENCH=path` calls tiny models, so that nearly all processor time is the server's own.
-[bench/README.md](../../bench/README.md) says how it measures. "Before" is the state before the work
-on these figures began, and stays.
+[bench/README.md](../../bench/README.md) describes the method. "Before" is the state before any
+optimization of these figures.
 
-Aims with 16 clients: the gateway takes at most 250 µs of processor time for a request and 25 µs for
-a streamed token, the replica 250 µs for a request without its pass.
+Aims with 16 clients: at most 250 µs of processor time per request in the gateway, 25 µs per streamed
+token in the gateway, and 250 µs per request in the replica without its pass.
 
-| gateway | what it does |
+| gateway | work |
 | --- | --- |
 | edge | connections, HTTP heads, middlewares |
 | key | key, rate limits, credit |
 | parse | body, limits of its structure, media |
-| validate | pydantic, and the operation |
-| route | deployment, version, queue, choice of a replica, watch for a disconnect |
-| send, receive | messages to the replica and from it |
+| validate | pydantic and the operation |
+| route | deployment, version, queue, choice of a replica, check for a disconnect |
+| send, receive | messages to and from the replica |
 | write | head and body of the response |
 | count | usage, metrics and events |
-| log | the line of the request |
+| log | log line of the request |
 | loop | uvloop itself: reads and writes of sockets, epoll |
 
-| replica | what it does |
+| replica | work |
 | --- | --- |
 | receive | messages from the gateway |
 | prepare | tokenizing, chat template, decoding and resizing of images |
-| batch | queues, choice of a batch, scheduler, turns to compute |
-| collate | tensors of a batch, and its rows of outputs |
+| batch | queues, batch selection, scheduler, turns to compute |
+| collate | tensors of a batch, and rows of its outputs |
 | pass | the engine, with its worker threads |
 | draw | sampling of tokens |
 | post, encode | results, and their JSON |
 | send | messages to the gateway |
-| wait | threads that fall asleep and wake up: the kernel's part and the interpreter's lock |
+| wait | sleep and wake-up of threads: kernel and interpreter lock |
 """
 
 
