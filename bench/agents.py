@@ -26,7 +26,7 @@ FOUND = '{"temperature": 21, "condition": "sunny"}'
 
 
 def run(plan: Plan) -> Report:
-    report = Report("agents", "runs of an agent beside the bare chat calls that they make")
+    report = Report("agents", "runs of an agent, against their bare chat calls")
     pairs, at_once = plan.sized(PAIRS, 3), plan.sized(AT_ONCE, 10)
     with (
         scratch() as place,
@@ -55,11 +55,11 @@ def run(plan: Plan) -> Report:
             progress(f"{STEPS} calls: {bare:.1f} ms, a whole run: {whole:.1f} ms")
             _crowd(report, service, tool, agent, at_once)
     report.notes += [
-        "One after the other, in turn. A whole run is from the request that creates it to its last "
-        "event at a follower; the requests that create it, follow it and bring the tool's output "
-        "are in it. Steps are from the first one's beginning to the run's end, by its events.",
-        f"{at_once} at once: each by a client of its own, which follows its run.",
-        "The client's share has the tool server in it, which is the same process.",
+        "Runs and bare calls alternate. A whole run lasts from the request that creates it to the "
+        "last event that its follower receives, including all requests of the client. Steps last "
+        "from the start of the first step to the end of the run, by the times of events.",
+        f"{at_once} at once: each run has its own client, which follows it.",
+        "The client's processor time includes the tool server, which runs in the same process.",
     ]
     return report
 

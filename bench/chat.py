@@ -75,7 +75,8 @@ GATEWAY_AIM = Aim("≤ 60 µs", at_most(60))
 
 def run(plan: Plan) -> Report:
     report = Report(
-        "chat", f"chats of {PROMPT_TOKENS} tokens in, {ANSWER_TOKENS} out, streamed, closed loops"
+        "chat",
+        f"streamed chats, {PROMPT_TOKENS} input and {ANSWER_TOKENS} output tokens, closed loops",
     )
     folder, chats = llama_135m(), Chats()
     requests = plan.sized(REQUESTS, {1: 1, 4: 1})
@@ -102,12 +103,12 @@ def run(plan: Plan) -> Report:
                             _round(report, service, contender, drawn, clients)
     _add_ratios(report, names, list(requests))
     report.notes += [
-        "While one is measured, the peers' processes are suspended; ours only idles.",
-        "The weights are bfloat16, random; each computes in what 'settings' tell. All have "
-        f"{cores()} cores and draw greedily.",
-        "Ours is deployed as by itself but without guesses, and has worked until it was converted.",
-        "Every prompt is drawn once: nobody's prefix cache finds anything.",
-        f"Gateway: CPU time of the server's own process at {AT} clients, whatever it is spent on.",
+        "While one server is measured, the peers' processes are suspended, and ours is idle.",
+        "The weights are random, in bfloat16. The dtype of each side is in 'settings'. All sides "
+        f"have {cores()} cores and sample greedily.",
+        "Ours has the default settings without speculation, after its conversion.",
+        "Each prompt is used once, so no prefix cache helps.",
+        f"Gateway: all processor time of the server's process with {AT} clients.",
     ]
     return report
 

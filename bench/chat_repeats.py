@@ -22,7 +22,7 @@ AIM = 1.5
 def run(plan: Plan) -> Report:
     report = Report(
         "chat_repeats",
-        f"chats whose answers are a passage of their prompts, {ANSWER_TOKENS} tokens",
+        f"chats that repeat a passage of their prompts, {ANSWER_TOKENS} tokens",
     )
     chats, folder = Chats(), llama_135m()
     models: dict[str, dict[str, Any]] = {WITH: {"config": {}}, WITHOUT: {"config": UNGUESSED}}
@@ -56,9 +56,9 @@ def run(plan: Plan) -> Report:
                         meets=at_least(AIM) if clients == 1 else None,
                     )
     report.notes = [
-        f"Prompts of {WORDS} random words, a token each. As the weights are random, the answer is "
-        "held to a passage of them by a form, and to its tokens by their bias: for both alike.",
-        "Every prompt is drawn once, and asked of both.",
+        f"Prompts of {WORDS} random words of one token each. The weights are random, so a grammar "
+        "and a token bias force the answer to be a passage of the prompt, on both sides.",
+        "Each prompt is used once on each side.",
     ]
     return report
 

@@ -10,7 +10,7 @@ AIM_S = 1.5
 
 def run(plan: Plan) -> Report:
     report = Report(
-        "chat_start", "a Llama of 135 M parameters, from the request to the first token"
+        "chat_start", "time to the first token of a Llama of 135 M parameters that is not loaded"
     )
     chats = Chats()
     with scratch() as place, serving(report, place) as service:
@@ -31,9 +31,10 @@ def run(plan: Plan) -> Report:
             report.add("ours", "s", cold.first_s(0.5), aim=f"≤ {AIM_S} s", meets=at_most(AIM_S))
             report.add("ours, the second chat", "s", warm.first_s(0.5))
     report.notes = [
-        "The model was converted for OpenVINO before. The server runs and its engine host has "
-        "imported its libraries; the replica is forked by the request.",
+        "The model was converted for OpenVINO before. The server runs, its engine host has "
+        "imported its libraries, and the request forks the replica.",
         "The model's files are in the page cache.",
-        "The first chat may be torch's, while what was converted is compiled; the second is not.",
+        "torch may answer the first chat while the converted model is compiled. It does not answer "
+        "the second one.",
     ]
     return report

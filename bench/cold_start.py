@@ -61,16 +61,17 @@ def _kinds() -> list[Kind]:
 
 
 def run(plan: Plan) -> Report:
-    report = Report("cold_start", "from the request to the first answer of a model not loaded")
+    report = Report("cold_start", "time to the first answer of a model that is not loaded")
     _against_fresh_python(report, plan.rounds)
     with scratch() as place, serving(report, place, side="ours, all kinds") as service:
         for kind in _kinds():
             _many(report, service, kind, plan.sized(STARTS, 2))
     report.notes += [
-        "The first rows: BERT-base, against fresh Python. The others: no peer, so no rounds.",
-        "Ours: the server runs and its engine host has imported its libraries; the replica is "
-        "forked by the request.",
-        "The model's files are in the page cache for both.",
+        "The first rows compare BERT-base with fresh Python. The others have no peer and no "
+        "rounds.",
+        "Ours: the server runs, its engine host has imported its libraries, and the request forks "
+        "the replica.",
+        "The model's files are in the page cache for both sides.",
     ]
     return report
 

@@ -43,7 +43,7 @@ def run(plan: Plan) -> Report:
                 )
                 before = memory_bytes
     report.notes = [
-        "The growth of the proportional set size of the server, its engine host and all replicas "
+        "Growth of the proportional set size (PSS) of the server, its engine host and all replicas "
         "together, after one call."
     ]
     return report

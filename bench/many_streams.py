@@ -50,9 +50,9 @@ def run(plan: Plan) -> Report:
         for _ in range(plan.rounds):
             _measure(report, service, chats, count)
     report.notes += [
-        f"Prompts of {PROMPT} tokens, answers of {TOKENS}, each of which has to come to its end. "
-        "All are asked for before the first is answered.",
-        f"Meanwhile another account asks for {OTHERS} 20 times a second.",
+        f"Prompts of {PROMPT} tokens and answers of {TOKENS} tokens. Every answer must be "
+        "complete. All requests are sent before the first answer ends.",
+        f"Meanwhile, another account requests {OTHERS} 20 times a second.",
     ]
     return report
 

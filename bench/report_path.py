@@ -23,8 +23,8 @@ HEAD = """\
 [bench/README.md](../../bench/README.md) describes the method. "Before" is the state before any
 optimization of these figures.
 
-Aims with 16 clients: at most 250 µs of processor time per request in the gateway, 25 µs per streamed
-token in the gateway, and 250 µs per request in the replica without its pass.
+Aims with 16 clients: at most 250 µs of processor time per request in the gateway, 25 µs per
+streamed token in the gateway, and 250 µs per request in the replica without its pass.
 
 | gateway | work |
 | --- | --- |

@@ -22,7 +22,7 @@ AIM = 1.0
 
 
 def run(plan: Plan) -> Report:
-    report = Report("side_by_side", "MiniLM embeddings by several replicas on the same cores")
+    report = Report("side_by_side", "MiniLM embeddings with several replicas on the same cores")
     report.client.name = wrk.version()
     seconds = plan.sized(LOAD_S, 2)
     with scratch() as place, serving(report, place / OURS) as service:
@@ -52,8 +52,8 @@ def run(plan: Plan) -> Report:
                 report.add(f"{name} replicas / with 1", "x", rates[name] / rates["with 1"])
             progress(f"round {number + 1}: {rates}, two models at once: {together:.1f} req/s")
     report.notes += [
-        f"Every replica may use all {cores()} cores. Two models are the same one, deployed twice: "
-        "each has its own half of the clients, with the other or alone.",
+        f"Every replica may use all {cores()} cores. Two models are one model, deployed twice. "
+        "Each has half of the clients, alone or together with the other.",
     ]
     return report
 

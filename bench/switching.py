@@ -33,9 +33,9 @@ def run(plan: Plan) -> Report:
         for _ in range(plan.rounds):
             _round(report, plan, service, deployment, contender, bodies)
     report.notes += [
-        "Before: the load without a switch. During: as long a load, in which a version of the same "
-        "model is made, loaded beside the live one, tried, and takes over.",
-        "The two versions and the client share the cores.",
+        "Before: the load without a switch. During: an equally long load, in which a new version "
+        "of the same model is created, loaded, tested and made live.",
+        "Both versions and the client share the cores.",
     ]
     return report
 

@@ -73,7 +73,7 @@ KINDS = (
 
 
 def run(plan: Plan) -> Report:
-    report = Report("tune", "what `stoker tune` says of speed, beside what is then measured")
+    report = Report("tune", "predictions of `stoker tune`, against measured speed")
     report.client.name = wrk.version()
     with scratch() as place, serving(report, place / "ours") as service:
         for kind in plan.sized(KINDS, KINDS[:1]):
@@ -89,11 +89,11 @@ def run(plan: Plan) -> Report:
                     _measure(report, service, kind, row, bodies)
             service.api.delete(f"/v1/deployments/{deployment}").raise_for_status()
     report.notes += [
-        f"In each round {EXAMPLES} examples, by `stoker tune --examples`; then each row is applied "
-        "in turn, and the same is asked over HTTP in closed loops.",
-        "A trial asks without HTTP: alone, and in closed loops of sixteen.",
+        f"In each round, `stoker tune --examples` tries {EXAMPLES} examples. Then each of its rows "
+        "is applied in turn, and the same requests are sent over HTTP in closed loops.",
+        "A trial runs without HTTP: alone, and in closed loops of sixteen.",
         "Alone: the mean of all examples.",
-        "Rows whose answers differ are measured, too.",
+        "Rows whose answers differ are also measured.",
     ]
     return report
 
