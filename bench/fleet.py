@@ -122,11 +122,11 @@ def run(plan: Plan) -> Report:
             for _ in range(plan.rounds):
                 _cold_starts(report, services, plan.sized(STARTS, 2))
     report.notes += [
-        f"One client, a BERT of one layer, {BLOCK} requests in a row before the other side has its "
-        "turn. Added, paired: the median over the texts of the difference of the same text.",
-        f"Streamed: {CLIENTS} clients, answers of {TOKENS} tokens by a Llama of 19 M parameters; "
-        "processor time of the server alone, and of the gateway and the node's host. Of a token: "
-        "what they take beyond what they take when nobody asks for anything.",
+        f"One client, a BERT of one layer. The sides alternate after {BLOCK} requests. Added, "
+        "paired: the median over the texts of the difference for the same text.",
+        f"Streamed: {CLIENTS} clients, answers of {TOKENS} tokens from a Llama of 19 M parameters. "
+        "Processor time of the server alone, and of the gateway and the node's host. Per token: "
+        "their processor time minus that of the idle fleet.",
     ]
     return report
 

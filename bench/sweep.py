@@ -64,13 +64,13 @@ def run(plan: Plan) -> Report:
                     _open(scene, contender, rate, number)
     _add_ratios(report, [contender.name for contender in contenders])
     report.notes += [
-        "While one server is measured, the peers' processes are suspended; ours only idles.",
+        "While one server is measured, the peers' processes are suspended, and ours is idle.",
         f"Clients: the texts of `throughput_embeddings`. Lengths: {LENGTH_CLIENTS} clients. Lists: "
-        f"{LIST_CLIENTS} clients, texts of mixed lengths; what is told are texts a second.",
-        "At random: Poisson's arrivals, sent when they are due, whether or not others were "
-        f"answered; what is told are answers a second that came within {SOON_S * 1e3:.0f} ms of "
-        f"that, at {LOAD_S} s a load. A client in Python asks.",
-        f"Every one has {cores()} cores.",
+        f"{LIST_CLIENTS} clients, texts of mixed lengths. The rate counts texts.",
+        "At random: arrivals of a Poisson process, sent at their time without waiting for answers. "
+        f"The rate counts answers within {SOON_S * 1e3:.0f} ms, over {LOAD_S} s. The client is in "
+        "Python.",
+        f"Each server has {cores()} cores.",
     ]
     return report
 

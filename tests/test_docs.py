@@ -178,13 +178,13 @@ def _call(summary: str, path: str, example: ExampleRequest) -> list[str]:
 TASKS_HEAD = """\
 # Task endpoints
 
-One input gives one result, a list of inputs a list of results in the same order. A deployment
-serves the endpoints of its pipeline. Fields may also be sent as the Hugging Face clients do, with
-the parameters in an object `parameters`. `model` names the deployment where a key covers several.
+One input returns one result. A list of inputs returns a list of results in the same order. A
+deployment serves the endpoints of its pipeline. As in Hugging Face clients, an object `parameters`
+may contain the parameters. `model` selects the deployment if a key is valid for several.
 
-JSON strings for media hold a URL, a data URI or base64; a form (`multipart/form-data`) and a bare
-file (`image/*`, `audio/*`, `video/*`, other fields in the query) are taken as well. Recordings may
-also be arrays of numbers.
+Strings for media in JSON are a URL, a data URI or base64. Endpoints also accept a form
+(`multipart/form-data`) or a file as the body (`image/*`, `audio/*`, `video/*`, with other fields in
+the query). Audio may also be an array of numbers.
 """
 LANGUAGE_HEAD = """\
 ## Language models
@@ -205,15 +205,15 @@ are in [images](guide/images.md), [speech](guide/speech.md) and
 ENGINES_HEAD = """\
 ## Engines
 
-What a deployment's `engine` may be, where and in which `dtype` it runs (beside `auto`), and what it
-takes in `config`. With `auto` it is the first here that serves the pipeline, where `openvino` is
-torch until the model was converted.
+Values of a deployment's `engine`, with their devices, values of `dtype` in addition to `auto`, and
+fields of `config`. `auto` chooses the first engine of this list that serves the pipeline.
+`openvino` runs on torch until the model is converted.
 """
 TASKS_CALLS = """\
 ## Calls
 
-They work against `stoker demo`, from the project's folder, with `STOKER_BASE_URL` and
-`STOKER_API_KEY` set as it prints them."""
+These calls work with `stoker demo`, from the project's folder. Set `STOKER_BASE_URL` and
+`STOKER_API_KEY` to the values that it prints."""
 
 
 def _input_forms(task: Task) -> str:

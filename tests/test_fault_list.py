@@ -9,4 +9,4 @@ def test_every_fault_is_tried_and_there_is_no_other():
 
 
 def test_page_is_what_the_marks_say():
-    assert PAGE.read_text() == page(), "write it anew: python -m tools.faults"
+    assert PAGE.read_text() == page(), "write the page: python -m tools.faults"

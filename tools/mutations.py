@@ -29,14 +29,14 @@ class Mutation:
     new: str
     tests: tuple[str, ...]
     """Tests in pytest's notation. All are marked with the case."""
-    seen: str = "failed, as they should"
+    seen: str = "failed, as required"
     """Result of the last run."""
 
 
 MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=1,
-        breaks="pickles are not told from other content",
+        breaks="pickles are not detected by content",
         file="stoker/inspection/recognise.py",
         old='    (rb"\\x80[\\x02-\\x05]", _PICKLE),\n',
         new="",
@@ -44,7 +44,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=2,
-        breaks="a name decides where the content is not known",
+        breaks="the file name decides for unknown content",
         file="stoker/inspection/content.py",
         old="        if not is_text:\n            raise _not_text(FailureCode.BAD_TEXT, path)\n",
         new="        if not is_text:\n            return FileKind.TEXT\n",
@@ -52,7 +52,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=3,
-        breaks="keys that name code are looked for at the top only",
+        breaks="keys that name code are searched at the top level only",
         file="stoker/inspection/documents.py",
         old="pending.extend((child, depth + 1) for child in children",
         new="(lambda _: None)((child, depth + 1) for child in children",
@@ -60,7 +60,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=4,
-        breaks="HDF5 and NumPy files are no foreign formats",
+        breaks="HDF5 and NumPy files are not rejected",
         file="stoker/inspection/content.py",
         old="    if isinstance(kind, Foreign):\n",
         new="    if isinstance(kind, Foreign) and kind.code.name != 'UNSUPPORTED_FORMAT':\n",
@@ -81,7 +81,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=6,
-        breaks="variables that a template does not know are handed to it",
+        breaks="variables that a template does not use are passed to it",
         file="stoker/models/chat/prompts/prompts.py",
         old="            if not self._template.reads(name):\n",
         new="            if not (name and field):\n",
@@ -89,7 +89,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=6,
-        breaks="chat templates may take as long as they like",
+        breaks="chat templates have no time limit",
         file="stoker/models/chat/prompts/rendering.py",
         old=(
             "        signal.setitimer(signal.ITIMER_PROF, CPU_S)\n"
@@ -100,7 +100,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=7,
-        breaks="zip files are not told from other content",
+        breaks="zip files are not detected by content",
         file="stoker/inspection/recognise.py",
         old='    (rb"PK(?:\\x03\\x04|\\x05\\x06|\\x07\\x08)", _ZIP),\n',
         new="",
@@ -124,7 +124,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=10,
-        breaks="one global address among private ones is enough",
+        breaks="one public address among private ones is enough",
         file="stoker/media/hosts.py",
         old="all(is_global(address) for address in addresses)",
         new="any(is_global(address) for address in addresses)",
@@ -132,7 +132,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=11,
-        breaks="an image's pixels are not counted before it is decoded",
+        breaks="the pixels of an image are not limited before it is decoded",
         file="stoker/media/image.py",
         old="    if image.width * image.height > limits.image_pixels:\n",
         new="    if image.width > limits.image_pixels:\n",
@@ -140,7 +140,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=12,
-        breaks="an error's message names a folder of the server",
+        breaks="an error message contains a folder of the server",
         file="stoker/registry/deployments/folders.py",
         old="\"'source' must be a folder",
         new="f\"{settings.data_dir} 'source' must be a folder",
@@ -148,7 +148,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=13,
-        breaks="no key is needed for a path that is read from a URL, which the Host header begins",
+        breaks="a path from a URL with the `Host` header decides whether a key is required",
         file="stoker/tenancy/keys/auth.py",
         old="    known = caller_of(request)\n    if known is None:\n",
         new=(
@@ -162,7 +162,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=14,
-        breaks="a route is added beside those that need a key",
+        breaks="a new route requires no key",
         file="stoker/server/app.py",
         old="    openapi.install(app)\n",
         new='    app.add_api_route("/pause", lambda: {})\n    openapi.install(app)\n',
@@ -178,7 +178,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=16,
-        breaks="keys are logged where they are checked",
+        breaks="keys are logged when they are checked",
         file="stoker/tenancy/keys/keyring.py",
         old="        return await self.check_digest(*parsed(token))\n",
         new=(
@@ -197,7 +197,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=18,
-        breaks="a grammar may be as long as it likes",
+        breaks="the length of a grammar is unlimited",
         file="stoker/models/chat/forms/grammar.py",
         old="    if len(text) > limits.MAX_CHARS:\n",
         new="    if len(text) > 1 << 60:\n",
@@ -205,7 +205,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=19,
-        breaks="a body of untold length is not counted while it is read",
+        breaks="a body without `Content-Length` is not limited while it is read",
         file="stoker/platform/web/http.py",
         old="        received += len(body)\n",
         new="",
@@ -213,7 +213,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=20,
-        breaks="all deployments share the replicas of one",
+        breaks="all deployments share one deployment's replicas",
         file="stoker/runtime/pool/registry.py",
         old="        pool = self._pools.get(deployment_id)\n        if pool is None:\n",
         new="        pool = next(iter(self._pools.values()), None)\n        if pool is None:\n",
@@ -221,7 +221,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=21,
-        breaks="`prompt_embeds` is a field that is ignored",
+        breaks="`prompt_embeds` is ignored",
         file="stoker/models/tasks/known_fields.txt",
         old="text | vLLM | prompt_embeds | refused |",
         new="text | vLLM | prompt_embeddings | refused |",
@@ -229,7 +229,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=22,
-        breaks="an `assert` stands where a scope is checked",
+        breaks="an `assert` checks a scope",
         file="stoker/tenancy/keys/auth.py",
         old=(
             "    if caller.scope is not Scope.OPERATOR:\n"
@@ -240,7 +240,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=23,
-        breaks="tool servers are reached without the fetcher's rules",
+        breaks="requests to tool servers bypass the rules of the fetcher",
         file="stoker/workloads/agents/outbound.py",
         old="            ssl_context=self._ssl_context, network_backend=self._backend\n",
         new="            ssl_context=self._ssl_context\n",
@@ -248,7 +248,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=24,
-        breaks="a deployment is found whatever account asks",
+        breaks="a deployment is found from any account",
         file="stoker/registry/deployments/repository.py",
         old="        Deployment.id == deployment_id, Deployment.account_id == account_id\n",
         new="        Deployment.id == deployment_id\n",
@@ -256,7 +256,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=25,
-        breaks="files are served without a policy",
+        breaks="files are served without a content security policy",
         file="stoker/registry/files/endpoints.py",
         old='        "content-security-policy": "default-src \'none\'; sandbox",\n',
         new="",
@@ -264,7 +264,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=26,
-        breaks="any signature will do for a link",
+        breaks="any signature of a link is accepted",
         file="stoker/store/secret.py",
         old="        return hmac.compare_digest(self.sign(text).encode(), signature.encode())\n",
         new="        return bool(signature)\n",
@@ -272,7 +272,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=27,
-        breaks="a schema's references are not expanded when they are counted",
+        breaks="references of a schema are counted without expansion",
         file="stoker/workloads/evaluation/checks/schema_bounds.py",
         old="                steps += self._target(member, depth)\n",
         new="                steps += 1\n",
@@ -280,7 +280,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=27,
-        breaks="a schema may compute for as long as it likes",
+        breaks="the evaluation of a schema has no time limit",
         file="stoker/workloads/evaluation/checks/judges.py",
         old=" cpu_s=CPU_S,",
         new="",
@@ -290,7 +290,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=28,
-        breaks="remembered answers belong to the account",
+        breaks="stored answers belong to the account instead of the key",
         file="stoker/platform/web/idempotency.py",
         old="        parts = (self._caller.key_id, account, *request)\n",
         new="        parts = (str(self._caller.account_id), account, *request)\n",
@@ -298,7 +298,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=29,
-        breaks="errors of SQLite repeat the parameters",
+        breaks="errors of SQLite contain the parameters",
         file="stoker/store/sqlite.py",
         old=", hide_parameters=True",
         new="",
@@ -306,7 +306,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=30,
-        breaks="of few places an account takes all",
+        breaks="an account can use all slots",
         file="stoker/base/fairness.py",
         old="min(self._greed * free, max(1, self._places - 1))",
         new="self._greed * free",
@@ -314,7 +314,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=31,
-        breaks="answers of any size are read where they are",
+        breaks="answers of any size are parsed in the gateway",
         file="stoker/workloads/evaluation/replay/comparer.py",
         old="            if pair.size <= SMALL_BYTES:\n",
         new="            if pair.size <= MOST_BYTES:\n",
@@ -322,7 +322,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=32,
-        breaks="each module is looked for among all patterns",
+        breaks="each module is searched in all patterns",
         file="stoker/models/adapters/lora.py",
         old="        matches = [self.ends[end] for end in ends if end in self.ends]\n",
         new="        matches = [self.ends[k] for end in ends for k in self.ends if k == end]\n",
@@ -332,7 +332,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=33,
-        breaks="the disk is not asked before an adapter is merged",
+        breaks="free disk space is not checked before an adapter is merged",
         file="stoker/registry/deployments/merging.py",
         old="        self._check_disk(self._coming + size)\n",
         new="",
@@ -340,7 +340,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         case=34,
-        breaks="the processes below a replica do not count",
+        breaks="children of a replica do not count",
         file="stoker/runtime/local/processes/memory_watchdog.py",
         old="max(0, process_bytes - resident.inherited) + resident.below",
         new="max(0, process_bytes - resident.inherited)",

@@ -27,7 +27,9 @@ _UNNAMED = ("pip", "setuptools", "wheel")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.peers.make", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ENVIRONMENTS))
-    parser.add_argument("--freeze", action="store_true", help="install anew, without constraints")
+    parser.add_argument(
+        "--freeze", action="store_true", help="install the newest versions, without constraints"
+    )
     options = parser.parse_args()
     if unknown := set(options.names) - set(ENVIRONMENTS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(ENVIRONMENTS)}")
