@@ -1,5 +1,6 @@
 """The state of a task's request during the work on it: items, their samples and outputs."""
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,11 +8,13 @@ from typing import Any, cast
 
 import msgspec
 
-from stoker.models.stages.base import InputError, NoNumbersError, StreamWriter
+from stoker.models.stages.base import InputError, NoNumbersError, Stages, StreamWriter
 from stoker.models.tasks.registry import WORKS
 from stoker.replica.batching import QueuedSample
 from stoker.wire.phases import Phases
 from stoker.wire.protocol import Work
+
+log = logging.getLogger(__name__)
 
 _REPORTED_EVERY = 0.005
 """Minimum share of the work between two progress reports."""
@@ -96,6 +99,15 @@ class RequestState:
         """Adds the output of a sample."""
         self.outputs[item][position] = output
         self.waiting[item] -= 1
+
+    def count(self, stages: Stages, output: Mapping[str, Any]) -> None:
+        """Adds the usage of an output to the counts."""
+        try:
+            for name, value in stages.counts(output).items():
+                self.counts[name] = self.counts.get(name, 0) + value
+        except Exception:
+            # A failed count must not fail the answer.
+            log.exception("output could not be counted")
 
     def next_output(self) -> Mapping[str, Any] | None:
         """Returns a stream's next output in the samples' order. None if it has not arrived."""

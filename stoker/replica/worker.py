@@ -16,12 +16,7 @@ from stoker.models.engines.interface import Engine, overlaps
 from stoker.models.engines.invalid_numbers import is_invalid
 from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages import known_tokens
-from stoker.models.stages.base import (
-    NoNumbersError,
-    Sample,
-    Stages,
-    StreamWriter,
-)
+from stoker.models.stages.base import NoNumbersError, Sample, Stages, StreamWriter
 from stoker.replica import failures
 from stoker.replica.adapted import adapted
 from stoker.replica.batching import (
@@ -278,7 +273,7 @@ class TaskWorker:
                     continue
                 self._check_output(entry, output)
                 request.add(entry.item, entry.position, output)
-                self._count(request, output)
+                request.count(self._stages, output)
                 if request.writer:
                     self._write(request, request.writer)
                 elif request.waiting[entry.item] == 0:
@@ -289,14 +284,6 @@ class TaskWorker:
         request: RequestState = entry.owner
         if is_invalid(entry.sample, output):
             request.invalid.add(entry.item)
-
-    def _count(self, request: RequestState, output: Mapping[str, Any]) -> None:
-        try:
-            for name, value in self._stages.counts(output).items():
-                request.counts[name] = request.counts.get(name, 0) + value
-        except Exception:
-            # A failed count must not fail the answer.
-            log.exception("output could not be counted")
 
     def _write(self, request: RequestState, writer: StreamWriter) -> None:
         """Sends the outputs that arrived, in the samples' order."""

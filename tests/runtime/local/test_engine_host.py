@@ -54,7 +54,7 @@ def imported(name):
     raise AssertionError(name)
 
 host.import_libraries = lambda: None
-host._IMPORTERS = {"transformers": imported}
+host.IMPORTERS = {"transformers": imported}
 cuda_guard.problem_of_import = lambda run: "the driver was called"
 host.main()
 """
@@ -69,7 +69,7 @@ def import_heavy():
         raise errors.pop()
 
 host.import_libraries = import_heavy
-host._IMPORTERS = {"transformers": lambda name: None}
+host.IMPORTERS = {"transformers": lambda name: None}
 cuda_guard.problem_of_forks = lambda: "" if errors else "forks are bad"
 cuda_guard.problem_of_import = lambda run: "not attempted"
 host.main()
