@@ -35,6 +35,7 @@ from bench import (
     transcription,
     tune,
     upload,
+    workers,
 )
 from bench.common import FAIR_ROUNDS, ROOT, Plan, document, keep, progress, table
 from bench.machine import facts
@@ -46,6 +47,7 @@ BENCHMARKS = {
     "cold_start": cold_start.run,
     "overhead": overhead.run,
     "upload": upload.run,
+    "workers": workers.run,
     "hub_import": hub_import.run,
     "adapters": adapters.run,
     "agents": agents.run,

@@ -3,8 +3,9 @@
 import contextlib
 import socket
 import subprocess
+import time
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,59 @@ def own_cpu_seconds(pid: int) -> float:
         times = psutil.Process(pid).cpu_times()
         return times.user + times.system
     return 0.0
+
+
+def exact_cpu_seconds(pid: int) -> float:
+    """Returns the processor time of a process and its ended children in seconds.
+
+    The kernel counts in nanoseconds here, and in ticks of 10 ms elsewhere. Returns 0.0 for an ended
+    process.
+    """
+    # Linux derives the clock of a process from its id (`clock_getcpuclockid`).
+    clock = (~pid << 3) | 2
+    with contextlib.suppress(OSError, psutil.NoSuchProcess):
+        ended = psutil.Process(pid).cpu_times()
+        return time.clock_gettime(clock) + ended.children_user + ended.children_system
+    return 0.0
+
+
+ENGINE_HOST = "stoker.replica.host"
+"""Module that the engine host and its forks run."""
+SERVER, WORKERS, HOST, REPLICAS, OTHERS = (
+    *("server", "HTTP workers", "engine host", "replicas"),
+    "other processes",
+)
+"""Parts of a running Stoker server."""
+
+
+def parts_of(pid: int) -> dict[str, list[int]]:
+    """Maps each part of a Stoker server to the ids of its processes.
+
+    Args:
+        pid: the server's process, or that of a node.
+    """
+    parts: dict[str, list[int]] = {part: [] for part in (SERVER, WORKERS, HOST, REPLICAS, OTHERS)}
+    processes = tree(pid)
+    commands: dict[int, list[str]] = {}
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            commands[process.pid] = process.cmdline()
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            part = _part(process.pid, process.ppid(), pid, commands)
+            parts[part].append(process.pid)
+    return parts
+
+
+def _part(pid: int, parent: int, server: int, commands: Mapping[int, Sequence[str]]) -> str:
+    command = commands.get(pid, ())
+    if pid == server:
+        return SERVER
+    if ENGINE_HOST in command:
+        # Replicas are forks of the engine host.
+        return REPLICAS if ENGINE_HOST in commands.get(parent, ()) else HOST
+    # The worker host is a fork of the server, and workers are its forks.
+    return WORKERS if command and command == commands.get(server) else OTHERS
 
 
 ENGINE_THREADS = "engine"
