@@ -10,7 +10,7 @@ from bench import machine
 Result = Mapping[str, Any]
 Results = Mapping[str, Sequence[Result]]
 """Maps a benchmark to its results, in the order of `machine.CLASSES`."""
-COMPLETE = ("workers",)
+COMPLETE = ("idle", "workers")
 """Benchmarks whose pages show all series, because they compare parts of one server."""
 
 
