@@ -20,6 +20,7 @@ from bench import (
     fleet,
     gateways,
     hub_import,
+    idle,
     images,
     many_streams,
     overhead,
@@ -35,6 +36,7 @@ from bench import (
     transcription,
     tune,
     upload,
+    workers,
 )
 from bench.common import FAIR_ROUNDS, ROOT, Plan, document, keep, progress, table
 from bench.machine import facts
@@ -46,6 +48,7 @@ BENCHMARKS = {
     "cold_start": cold_start.run,
     "overhead": overhead.run,
     "upload": upload.run,
+    "workers": workers.run,
     "hub_import": hub_import.run,
     "adapters": adapters.run,
     "agents": agents.run,
@@ -61,6 +64,7 @@ BENCHMARKS = {
     "many_streams": many_streams.run,
     "overload": overload.run,
     **{name: path.of(name) for name in CALLS},
+    "idle": idle.run,
     "registered": registered.run,
     "images": images.run,
     "scaling": scaling.run,

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import psutil
-
 import stoker.demo
 from bench.common import Plan, Report, at_most, scratch
-from bench.processes import tree
+from bench.processes import proportional_bytes
 from bench.service import Service, request_body, serving
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
@@ -24,13 +22,13 @@ def run(plan: Plan) -> Report:
     report = Report("extra_model", "memory of one more small model, beyond its weights")
     for _ in range(plan.rounds):
         with scratch() as place, serving(report, place) as service:
-            before = _held(service.pid)
+            before = proportional_bytes(service.pid)
             for model, (pipeline, path) in PATHS.items():
                 deployment = service.deploy(MODELS / model, model, pipeline, readiness="hot")
                 service.wait_status(deployment, "ready")
                 _call(service, model, path)
                 service.tell_engine(deployment)
-                memory_bytes = _held(service.pid)
+                memory_bytes = proportional_bytes(service.pid)
                 weights = sum(
                     file.stat().st_size for file in (MODELS / model).rglob("*.safetensors")
                 )
@@ -52,14 +50,3 @@ def run(plan: Plan) -> Report:
 def _call(service: Service, model: str, path: str) -> None:
     with service.connect(path) as connection:
         connection.post(request_body(model, "Ada [MASK] in London."))
-
-
-def _held(pid: int) -> int:
-    return sum(_proportional(process) for process in tree(pid))
-
-
-def _proportional(process: psutil.Process) -> int:
-    try:
-        return process.memory_full_info().pss
-    except psutil.NoSuchProcess:
-        return 0

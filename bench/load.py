@@ -21,6 +21,12 @@ from bench.processes import awake, cpu_seconds, cpu_seconds_by_part, tree
 SAMPLE_S = 0.5
 ALONE = 5
 TURNS = 3
+LEAST_ANSWERS, MOST_S = 30, 60
+"""Number of answers from which a rate is not mostly chance, and the most seconds that a load is
+extended to for them.
+"""
+MARGIN = 1.2
+"""An extended load lasts this many times as long as `LEAST_ANSWERS` took in the first load."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,15 @@ def enough_s(seconds: int, clients: int, alone_s: float) -> int:
     duration of a single request.
     """
     return max(seconds, math.ceil(TURNS * clients * alone_s))
+
+
+def extended_s(measured: Measured, seconds: int) -> int:
+    """Returns the seconds of a load with enough answers for a rate. Returns `seconds`, the duration
+    of the measured load, if that is enough.
+    """
+    if measured.found.answered >= LEAST_ANSWERS:
+        return seconds
+    return max(seconds, min(MOST_S, math.ceil(MARGIN * LEAST_ANSWERS / measured.rate)))
 
 
 def measured(contender: Contender, bodies: Sequence[bytes], clients: int, seconds: int) -> Measured:

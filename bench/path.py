@@ -26,12 +26,10 @@ from bench.path_stages import (
     unmatched,
     weighed,
 )
-from bench.processes import tree
+from bench.processes import ENGINE_HOST, tree
 from bench.service import Service, serving
 
 MODEL = "measured"
-ENGINE_HOST = "stoker.replica.host"
-"""Module that the engine host and its replicas run."""
 CLIENTS = (1, 16, 64)
 PROFILED = 16
 """Number of clients of the profiles."""
@@ -118,7 +116,7 @@ def run(name: str, call: PathCall, plan: Plan) -> Report:
             json.dumps({"model": MODEL, **body}).encode()
             for body in call.bodies(plan.sized(DIFFERENT, 8))
         ]
-        _settle(service, call)
+        settle(service, call)
         scene = Scene(report, plan, call, service, bodies, place)
         idle = _idle(service, plan)
         for clients in plan.sized(CLIENTS, (PROFILED,)):
@@ -138,7 +136,8 @@ def run(name: str, call: PathCall, plan: Plan) -> Report:
     return report
 
 
-def _settle(service: Service, call: PathCall) -> None:
+def settle(service: Service, call: PathCall) -> None:
+    """Deploys a call's model, and sends work until it has its final configuration."""
     wish = {"readiness": "hot", **(call.wish or {})}
     deployment = service.deploy(call.folder(), MODEL, call.pipeline, **wish)
     whole = {"stream": False} if call.tokens else {}

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.path_calls import CALLS
+from bench.path_calls import CALLS, PathCall
+from bench.report_profile import STAGES, legend, stages, totals
 from bench.report_results import (
     Result,
     Results,
     class_of,
     described,
     file_name,
-    side_by_side,
     title_of_class,
 )
 
@@ -26,30 +26,8 @@ optimization of these figures.
 Aims with 16 clients: at most 250 µs of processor time per request in the gateway, 25 µs per
 streamed token in the gateway, and 250 µs per request in the replica without its pass.
 
-| gateway | work |
-| --- | --- |
-| edge | connections, HTTP heads, middlewares |
-| key | key, rate limits, credit |
-| parse | body, limits of its structure, media |
-| validate | pydantic and the operation |
-| route | deployment, version, queue, choice of a replica, check for a disconnect |
-| send, receive | messages to and from the replica |
-| write | head and body of the response |
-| count | usage, metrics and events |
-| log | log line of the request |
-| loop | uvloop itself: reads and writes of sockets, epoll |
-
-| replica | work |
-| --- | --- |
-| receive | messages from the gateway |
-| prepare | tokenizing, chat template, decoding and resizing of images |
-| batch | queues, batch selection, scheduler, turns to compute |
-| collate | tensors of a batch, and rows of its outputs |
-| pass | the engine, with its worker threads |
-| draw | sampling of tokens |
-| post, encode | results, and their JSON |
-| send | messages to the gateway |
-| wait | sleep and wake-up of threads: kernel and interpreter lock |
+Tables show the median of the rounds, and the minimum and maximum. Stages are measured with
+16 clients.
 """
 
 
@@ -59,15 +37,17 @@ def is_path(name: str) -> bool:
 
 def page(results: Results, before: Results) -> str:
     """Returns the page of all calls."""
-    parts = [HEAD]
+    parts = [HEAD, *legend()]
     for name, call in CALLS.items():
         if name in results:
             parts += [f"## {_capitalised(call.title)}", ""]
-            parts += _section(name, results[name], before.get(name, ()))
+            parts += _section(name, call, results[name], before.get(name, ()))
     return "\n".join(parts)
 
 
-def _section(name: str, results: Sequence[Result], before: Sequence[Result]) -> list[str]:
+def _section(
+    name: str, call: PathCall, results: Sequence[Result], before: Sequence[Result]
+) -> list[str]:
     earlier = {class_of(result): result for result in before}
     lines: list[str] = []
     columns: dict[str, Sequence[Mapping[str, Any]]] = {}
@@ -81,7 +61,10 @@ def _section(name: str, results: Sequence[Result], before: Sequence[Result]) -> 
         state = "now" if is_new else "before"
         columns[f"{title}, {state}"] = result["series"]
         lines.append(f"- {title}, {state}: {described(name, result)}")
-    lines += ["", *side_by_side(columns), ""]
+    lines += ["", *totals(columns), ""]
+    for side in STAGES:
+        lines += [f"### {_capitalised(call.title)}: stages of the {side}", ""]
+        lines += [*stages(side, columns), ""]
     for result in results:
         stem = file_name(name, result)
         lines += [f"All figures: [{stem}.json]({stem}.json).", ""]

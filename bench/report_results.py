@@ -10,6 +10,8 @@ from bench import machine
 Result = Mapping[str, Any]
 Results = Mapping[str, Sequence[Result]]
 """Maps a benchmark to its results, in the order of `machine.CLASSES`."""
+COMPLETE = ("idle", "workers")
+"""Benchmarks whose pages show all series, because they compare parts of one server."""
 
 
 def class_of(result: Result) -> str:
@@ -54,8 +56,12 @@ def machine_of(result: Result) -> str:
 
 
 def shown(result: Result) -> list[Mapping[str, Any]]:
-    """Returns the ratios and the series with an aim, or all series if there are none."""
+    """Returns the ratios and the series with an aim. Returns all series if there are none, and for
+    the benchmarks of `COMPLETE`.
+    """
     series = result["series"]
+    if result["name"] in COMPLETE:
+        return list(series)
     return [entry for entry in series if entry["aim"] or entry["unit"] == "x"] or list(series)
 
 

@@ -8,7 +8,7 @@ from bench import load, wrk
 from bench.common import Plan, Report, at_least, clients_of, cores, progress, scratch
 from bench.contenders import QUICK_S, Scene, in_other_dtypes, left_out, of_ours, of_peer, warmed_up
 from bench.inprocess import in_process
-from bench.load import Contender
+from bench.load import Contender, Measured
 from bench.service import serving
 from bench.workloads import BEST, LIMIT, OURS, WORKLOADS, Workload
 from stoker.wire.protocol import Execution
@@ -48,12 +48,13 @@ def run(workload: Workload, name: str, plan: Plan) -> Report:
         _measure_limit(scene, converted)
         _measure(scene, contenders)
     report.notes += [
-        "While one server is measured, the peers' processes are suspended; ours only idles.",
-        f"Ours is deployed as by itself and has worked until it ran as it will: with "
-        f"{'OpenVINO' if converted else 'torch'}, as the loop does. Each peer computes in what is "
-        "faster for it.",
-        f"The same {len(bodies)} requests in turn for all; every one has {cores()} cores.",
-        "Peak memory: resident sets of the process tree added up, so pages that forked processes "
+        "While one server is measured, the peers' processes are suspended, and ours is idle.",
+        f"Ours has the default settings and its final engine, "
+        f"{'OpenVINO' if converted else 'torch'}, as the loop has. Each peer has its faster dtype.",
+        f"All servers get the same {len(bodies)} requests in turn, and have {cores()} cores.",
+        f"A load with fewer than {load.LEAST_ANSWERS} answers is repeated for at most "
+        f"{load.MOST_S} s.",
+        "Peak memory: sum of the resident sets of the process tree, so pages that forked processes "
         "share count several times.",
     ]
     return report
@@ -100,18 +101,35 @@ def _measure(scene: Scene, contenders: list[Contender]) -> None:
     for contender in list(contenders):
         with left_out(scene.report, contenders, contender):
             slowest_s = max(slowest_s, warmed_up(scene, contender))
+    # Slow contenders need longer loads, in all rounds.
+    lengths: dict[tuple[str, int], int] = {}
     for number in range(scene.plan.rounds):
         for clients, seconds in loads.items():
             enough_s = load.enough_s(seconds, clients, slowest_s)
             for contender in list(contenders):
                 with left_out(scene.report, contenders, contender):
-                    measured_load = load.measured(
-                        contender, scene.encoded(contender), clients, enough_s
-                    )
+                    length = lengths.get((contender.name, clients), enough_s)
+                    measured_load, length = _measured(scene, contender, clients, length)
+                    lengths[contender.name, clients] = length
                     load.add(scene.report, contender.name, clients, measured_load)
                     label = f"{contender.name}, {clients_of(clients)}"
                     progress(f"round {number + 1}: {label}: {measured_load.rate:.1f} req/s")
     _add_ratios(scene, [contender.name for contender in contenders], list(loads))
+
+
+def _measured(
+    scene: Scene, contender: Contender, clients: int, seconds: int
+) -> tuple[Measured, int]:
+    """Measures a load, and measures it again for longer if it has too few answers. Returns its
+    duration in seconds, too.
+    """
+    encoded = scene.encoded(contender)
+    result = load.measured(contender, encoded, clients, seconds)
+    longer_s = seconds if scene.plan.quick else load.extended_s(result, seconds)
+    if longer_s > seconds:
+        progress(f"{contender.name}: {result.found.answered} answers, again for {longer_s} s")
+        result = load.measured(contender, encoded, clients, longer_s)
+    return result, longer_s
 
 
 def _add_ratios(scene: Scene, names: Sequence[str], clients: Sequence[int]) -> None:

@@ -1,9 +1,13 @@
 """Stages of `bench path`: recorded stacks of the profiler, and their processor time."""
 
+from typing import Any
+
 import pytest
 
+from bench import report_path, report_profile
 from bench.path_stages import (
     GATEWAY,
+    OTHER,
     REPLICA,
     Row,
     Thread,
@@ -229,3 +233,54 @@ def test_samples_divide_the_processor_time_of_their_own_thread() -> None:
     weights = list(weighed(parse(folded), threads, GATEWAY))
     assert shares(weights) == pytest.approx({"loop": 0.6, "key": 0.2, "other": 0.1, "pass": 0.1})
     assert unmatched(weights) == pytest.approx({"work (queue.py)": 0.1})
+
+
+def test_the_page_explains_every_stage() -> None:
+    tables = {"gateway": GATEWAY, "replica": REPLICA}
+    for side, rows in tables.items():
+        assert {OTHER, *(row.stage for row in rows)} == set(report_profile.STAGES[side])
+
+
+def made(finished_at: str, **medians: float) -> dict[str, Any]:
+    """Returns a result with figures by label. `__` stands for `: ` in a label."""
+    labels = {name.replace("__", ": "): value for name, value in medians.items()}
+    series = [
+        {
+            "label": f"16 clients, {label}",
+            "unit": "µs",
+            **dict.fromkeys(("median", "min", "max"), value),
+            "aim": None,
+            "verdict": None,
+        }
+        for label, value in labels.items()
+    ]
+    facts = {"class": "avx2", "cpu": "a processor", "cores": 2, "flags": ["avx2"], "commit": None}
+    return {
+        "rounds": 3,
+        "finished_at": finished_at,
+        "machine": facts,
+        "series": series,
+        "notes": ["A note."],
+    }
+
+
+def test_the_page_shows_stages_before_and_now_in_the_order_of_a_request() -> None:
+    before = made("2026-01-01", gateway=300, gateway__loop=250, gateway__edge=50)
+    now = made("2026-02-01", gateway=200, gateway__loop=180, gateway__edge=20, replica__post=7)
+    now["series"][0]["aim"] = "≤ 250 µs"
+    page = report_path.page({"path_text": [now]}, {"path_text": [before]})
+    assert (
+        "\n".join(
+            [
+                "|  | AVX2, before | AVX2, now |  | aim |",
+                "| --- | --- | --- | --- | --- |",
+                "| edge | 50 | 20 | µs |  |",
+                "| loop | 250 | 180 | µs |  |",
+                "| total | 300 | 200 | µs | ≤ 250 µs |",
+            ]
+        )
+        in page
+    )
+    assert "| post |  | 7 | µs |  |" in page
+    assert "| 16 clients, gateway | 300 | 200 | µs | ≤ 250 µs |" in page
+    assert "gateway: loop" not in page
