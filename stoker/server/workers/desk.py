@@ -35,6 +35,7 @@ from stoker.server.workers.messages import (
 from stoker.tenancy.keys.auth import count_request
 from stoker.tenancy.keys.keyring import Keyring
 from stoker.tenancy.keys.limits import RateLimits
+from stoker.wire.errors import ErrorFields
 from stoker.wire.generation_request import Generation
 
 log = logging.getLogger("stoker.http")
@@ -213,7 +214,7 @@ class Desk:
 
     def _fail(self, identifier: int, error: Exception, headers: dict[str, str]) -> None:
         known = error if isinstance(error, StokerError) else _known(error)
-        self._reply(ErrorReply.of(identifier, known, headers))
+        self._reply(ErrorReply(identifier, headers, ErrorFields.of(known)))
 
 
 def _known(error: Exception) -> StokerError:
