@@ -23,6 +23,8 @@ from stoker.server.workers.messages import (
     DropRequest,
     HandOver,
     ReportRequest,
+    RequestEnded,
+    RequestStarted,
     StopWorker,
     WorkerReady,
     decode_from_worker,
@@ -120,6 +122,10 @@ class RemoteWorker:
                 self._desk.receive(message, frames)
             case DropRequest():
                 self._desk.drop(message.id)
+            case RequestStarted():
+                self._desk.open_span(message)
+            case RequestEnded():
+                self._desk.end_span(message)
             case HandOver():
                 if connection := self.connections.pop(message.connection, None):
                     self._hand_over(connection, message, frames[1])

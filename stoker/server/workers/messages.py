@@ -71,6 +71,27 @@ class DropRequest(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
     id: int
 
 
+class RequestStarted(msgspec.Struct, frozen=True, array_like=True, tag="started"):
+    """A request has arrived. Sent only if traces are enabled."""
+
+    connection: int
+    path: str
+    request_id: str
+    start_ns: int
+    """Time of the request by `time.time_ns`."""
+    parent: dict[str, str]
+    """Headers that name the caller's span."""
+
+
+class RequestEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+    """The request of a `RequestStarted` has ended."""
+
+    connection: int
+    end_ns: int
+    status: int | None
+    """Status of the response. None if the server must answer the request."""
+
+
 class HandOver(msgspec.Struct, frozen=True, array_like=True, tag="hand_over"):
     """The server continues a connection. One frame follows: the bytes of unanswered requests."""
 
@@ -105,7 +126,16 @@ class CountReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 Question = LookUp | CheckCaller | CallModel
 """Message that the server answers."""
-FromWorker = WorkerReady | Question | DropRequest | HandOver | Closed | CountReport
+FromWorker = (
+    WorkerReady
+    | Question
+    | DropRequest
+    | RequestStarted
+    | RequestEnded
+    | HandOver
+    | Closed
+    | CountReport
+)
 
 
 # --- server → worker ---
