@@ -20,6 +20,7 @@ from stoker.inference.registry import OPERATIONS
 from stoker.server.edge.connections import SWEEP_S
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.loops import loop_factory
+from stoker.server.telemetry.loop_watch import LoopWatch
 from stoker.server.telemetry.tally import Answers
 from stoker.server.telemetry.traces import is_enabled
 from stoker.server.workers.channel import WorkerChannel
@@ -109,10 +110,13 @@ class HttpWorker:
         await self._loop.create_unix_connection(lambda: self._channel, sock=channel)
         passing.setblocking(False)
         self._loop.add_reader(passing, self._accept, passing)
+        watch = LoopWatch(self._settings.loop_step_limit_ms / 1000, f"HTTP worker {os.getpid()}")
+        watch.start()
         self._owner.tell(WorkerReady(os.getpid()))
         await self._ended.wait()
         self._loop.remove_reader(passing)
         await self._finish()
+        watch.stop()
 
     # --- connections ---
 
