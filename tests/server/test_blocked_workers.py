@@ -44,3 +44,24 @@ def test_a_long_step_of_a_worker_is_logged() -> None:
     assert entry["loop"].startswith("HTTP worker ")
     assert entry["stack"].endswith(" computes")
     assert entry["processor_ms"] > 100
+
+
+def test_the_stack_of_a_worker_that_hangs_is_logged() -> None:
+    with log_of("hangs") as entries:
+        killed = find(entries, "HTTP worker hangs; it is killed")
+        ended = find(entries, "stack of the ended HTTP worker")
+        assert ended["pid"] == killed["pid"]
+        while "in hangs" not in ended["stack"]:
+            # On a busy machine, a worker may be killed before it has a request.
+            ended = find(entries, "stack of the ended HTTP worker")
+        assert "data_received" in ended["stack"]
+        assert "Extension modules" not in ended["stack"]
+        find(entries, "HTTP worker ended; starting another one")
+
+
+def test_a_worker_that_handles_no_signals_is_killed() -> None:
+    with log_of("stops") as entries:
+        killed = find(entries, "HTTP worker hangs; it is killed")
+        find(entries, "HTTP worker ended; starting another one")
+        # It is replaced.
+        assert find(entries, "HTTP worker hangs; it is killed")["pid"] != killed["pid"]

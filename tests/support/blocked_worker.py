@@ -4,6 +4,8 @@
 """
 
 import asyncio
+import os
+import signal
 import socket
 import sys
 import time
@@ -14,6 +16,7 @@ from stoker.base import logs
 from stoker.base.config import Settings
 from stoker.server.edge.connections import Connections
 from stoker.server.edge.limits import EdgeLimits
+from stoker.server.workers import fleet as fleets
 from stoker.server.workers.fleet import WorkerFleet
 from stoker.server.workers.host import WorkerHost
 from stoker.server.workers.process import HttpWorker
@@ -25,6 +28,16 @@ def computes(*_: object) -> None:
     end = time.thread_time() + 0.5
     while time.thread_time() < end:
         pass
+
+
+def hangs(*_: object) -> None:
+    while True:
+        time.sleep(60)
+
+
+def stops(*_: object) -> None:
+    """Stops the process, so that it handles no signals."""
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 async def main(host: WorkerHost, settings: Settings) -> None:
@@ -44,6 +57,7 @@ async def main(host: WorkerHost, settings: Settings) -> None:
 
 if __name__ == "__main__":
     HttpWorker.read_head = globals()[sys.argv[1]]
+    fleets._CHECK_S, fleets._SILENCE_S = 0.1, 1.0  # type: ignore[misc]
     of_script = Settings(log_format="json")
     its_host = WorkerHost.fork(of_script)
     logs.configure(of_script.log_level, of_script.log_format)
