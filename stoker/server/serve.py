@@ -190,18 +190,14 @@ class HttpServer(EventServer):
         yield
 
 
-def _fleet(host: WorkerHost, parts: ServerParts, connections: Connections) -> WorkerFleet | None:
+def _fleet(host: WorkerHost, parts: ServerParts, connections: Connections) -> WorkerFleet:
     settings = parts.get(Settings)
-    if parts.find(Traces):
-        # Spans of requests are created in the server.
-        log.warning("HTTP workers are not started, because traces are enabled")
-        host.close()
-        return None
     checks = CallChecks(
         calls=parts.get(Calls),
         keyring=parts.get(Keyring),
         limits=parts.get(RateLimits),
         takes_packed=settings.runtime == LOCAL,
+        traces=parts.find(Traces),
     )
     fleet = WorkerFleet(
         worker_count(settings),

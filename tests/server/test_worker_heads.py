@@ -1,14 +1,12 @@
-"""Parts of HTTP workers: heads of requests and responses, and errors of the server."""
+"""Parts of HTTP workers: heads of requests and responses."""
 
 import re
 
 import pytest
 
-from stoker.base import errors
 from stoker.base.config import Settings
 from stoker.inference.session import VERSION
 from stoker.server.workers.heads import CallHead
-from stoker.server.workers.messages import ErrorReply, decode_to_worker, encode
 from stoker.server.workers.process import answered_operations, call_heads
 from stoker.server.workers.response_heads import ResponseHead
 from stoker.tenancy.keys.keyring import digest
@@ -123,26 +121,3 @@ def test_head_of_a_response() -> None:
         "",
         "",
     ]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        errors.InvalidAPIKeyError(),
-        errors.RateLimitError("Wait.", retry_after_s=2.5),
-        errors.ModelLoadingError("Loading.", retry_after_s=1, progress=0.25),
-        errors.InvalidRequestError("No.", code="other", param="a[0]"),
-        errors.InferenceTimeoutError("Late.", is_lasting=True),
-    ],
-)
-def test_errors_of_the_server_keep_their_form(error: errors.StokerError) -> None:
-    reply = decode_to_worker(encode(ErrorReply.of(7, error, {"x-a": "1"})))
-    assert isinstance(reply, ErrorReply)
-    again = reply.error()
-    assert type(again) is type(error)
-    assert (again.status, again.headers, again.body()) == (
-        error.status,
-        error.headers,
-        error.body(),
-    )
-    assert (reply.id, reply.headers) == (7, {"x-a": "1"})

@@ -103,7 +103,7 @@ class TestLoopWatch:
         assert metrics["stoker_event_loop_wait_seconds_sum"] >= 0.3
         (record,) = told(log, HELD)
         assert record.levelno == logging.WARNING
-        assert record.step == "step"
+        assert (record.loop, record.step) == ("server", "step")
         assert record.processor_ms >= 300
         assert record.stack.endswith("compute")
 

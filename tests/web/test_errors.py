@@ -62,7 +62,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running(
         tmp_path_factory.mktemp("strict") / "data",
         STOKER_BODY_LIMIT_MIB="1",
-        STOKER_INFERENCE_TIMEOUT_S="0.0005",
+        STOKER_INFERENCE_TIMEOUT_S="0.00001",
         STOKER_LIST_LIMIT="4",
         STOKER_TEXT_LIMIT_CHARS="40",
     ) as server:

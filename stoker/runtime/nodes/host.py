@@ -33,6 +33,7 @@ from stoker.runtime.nodes.messages import (
     Done,
     Drop,
     End,
+    Failed,
     FromNode,
     Hello,
     Lines,
@@ -49,6 +50,7 @@ from stoker.runtime.nodes.messages import (
 from stoker.runtime.nodes.node_leases import NodeLeases
 from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
 from stoker.runtime.specification import DeploymentSpec
+from stoker.wire.errors import ErrorFields
 from stoker.wire.framing import MOST_BYTES
 from stoker.wire.generation_request import AdapterName
 
@@ -185,7 +187,7 @@ class NodeHost(RuntimeListener):
         except Exception as error:
             if not isinstance(error, StokerError):
                 log.exception("call failed", extra={"spec": spec.id})
-            gateway.send(messages.failed(ask.id, error))
+            gateway.send(Failed(ask.id, ErrorFields.of(error)))
         finally:
             self.leases.touch(ask.spec_id)
 

@@ -11,7 +11,6 @@ from typing import Any
 from stoker.base.errors import CapacityError
 from stoker.runtime.interface import OnProgress
 from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, Served
-from stoker.runtime.nodes import messages
 from stoker.runtime.nodes.messages import (
     AnswerPart,
     CallAnswer,
@@ -155,7 +154,7 @@ class NodeCalls:
             case End():
                 call.end()
             case Failed():
-                call.fail(messages.error_of(message))
+                call.fail(message.error.restored())
             case CallRefused():
                 call.mark_reported()
                 call.fail(LeaseRefusedError(message.generation))

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from stoker.base.errors import InternalError, StokerError
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
 from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
 from stoker.runtime.specification import DeploymentSpec
+from stoker.wire.errors import ErrorFields
 from stoker.wire.generation_request import Generation
 from stoker.wire.packing import Packing
 
-VERSION = 2
+VERSION = 3
 """Version of this protocol. Both ends must have the same."""
 
 
@@ -117,17 +117,11 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     id: int
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """The error that ended a call."""
 
     id: int
-    kind: str
-    message: str
-    code: str
-    param: str | None = None
-    retry_after_s: float | None = None
-    progress: float | None = None
-    is_lasting: bool = False
+    error: ErrorFields
 
 
 class CallRefused(msgspec.Struct, frozen=True, tag="refused"):
@@ -212,36 +206,3 @@ to_gateway: Packing[FromNode] = Packing(FromNode)
 def ask_for(call: Call | Generation) -> Mapping[str, Any]:
     """Returns the field of an `CallRequest` that holds the call."""
     return {"generation_request" if isinstance(call, Generation) else "call": call}
-
-
-def failed(identifier: int, error: Exception) -> Failed:
-    """Converts an error to a message. Internal errors are hidden from clients as
-    `InternalError`.
-    """
-    if not isinstance(error, StokerError):
-        error = InternalError()
-    return Failed(
-        identifier,
-        type(error).__name__,
-        error.message,
-        error.code,
-        error.param,
-        error.retry_after_s,
-        error.progress,
-        error.is_lasting,
-    )
-
-
-def error_of(failure: Failed) -> StokerError:
-    kind = _KINDS.get(failure.kind, InternalError)
-    return kind(
-        failure.message,
-        code=failure.code,
-        param=failure.param,
-        retry_after_s=failure.retry_after_s,
-        progress=failure.progress,
-        is_lasting=failure.is_lasting,
-    )
-
-
-_KINDS = {one.__name__: one for one in StokerError.__subclasses__()}

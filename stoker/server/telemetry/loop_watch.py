@@ -63,12 +63,14 @@ class _ObservedStep:
 
 
 class LoopWatch:
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, name: str = "server") -> None:
         """
         Args:
             limit_s: processor time in seconds above which a step is logged.
+            name: name of the loop in log entries.
         """
         self._limit_s = limit_s
+        self._name = name
         self._waits = Histogram(WAIT_SECONDS)
         self._long_steps = 0
         self._longest_s = 0.0
@@ -202,11 +204,11 @@ class LoopWatch:
         elif step.seconds > STOOD_LIMIT_S:
             self._warn(STOOD, step)
 
-    @staticmethod
-    def _warn(message: str, step: _ObservedStep) -> None:
+    def _warn(self, message: str, step: _ObservedStep) -> None:
         log.warning(
             message,
             extra={
+                "loop": self._name,
                 "step": step.name,
                 "processor_ms": round(step.processor_s * 1000),
                 "ms": round(step.seconds * 1000),

@@ -7,10 +7,10 @@ has no network and returns the duration of each phase with its response.
 import logging
 import os
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
@@ -21,19 +21,27 @@ from stoker.runtime.listening import CANCELLED, OK, RuntimeListener, Served
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span
 
 log = logging.getLogger(__name__)
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PARENT_HEADERS = ("traceparent", "tracestate")
+"""Headers of a request that name the caller's span."""
 SHORTEST_WAIT_S = 0.001
 """Minimum wait in seconds that gets a span. After a shorter wait a replica was ready."""
 _SECOND_NS = 1_000_000_000
 
 
+def is_enabled() -> bool:
+    """Returns True if an endpoint is set and traces are not disabled."""
+    disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    return not disabled and any(os.environ.get(name) for name in ENDPOINTS)
+
+
 def from_environment() -> "Traces | None":
     """Returns the traces if an endpoint is set and the libraries are installed."""
-    disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    if disabled or not any(os.environ.get(name) for name in ENDPOINTS):
+    if not is_enabled():
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -71,33 +79,36 @@ class Traces(RuntimeListener):
 
     @contextmanager
     def request(self, scope: Scope, request_id: str) -> Generator[Answered]:
-        """Opens a span around an HTTP request, as a child of the caller's span if the request has a
-        `traceparent`.
-
-        Paths, queries and bodies are content, so the span is named after the route's template.
-        """
-        trace, method, answered = self._trace, str(scope["method"]), Answered()
-        headers = Headers(scope=scope)
-        carrier = {name: headers[name] for name in self._propagator.fields if name in headers}
-        with self._tracer.start_as_current_span(
-            method,
-            context=self._propagator.extract(carrier),
-            kind=trace.SpanKind.SERVER,
-            # The exception's text might be content.
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
+        """Opens a span around an HTTP request."""
+        answered, headers = Answered(), Headers(scope=scope)
+        span = self.open(str(scope["method"]), headers, request_id)
+        with span.as_parent():
             try:
                 yield answered
             finally:
-                if answered.route:
-                    span.update_name(f"{method} {answered.route}")
-                    span.set_attribute("http.route", answered.route)
-                span.set_attribute("http.request.method", method)
-                span.set_attribute("http.response.status_code", answered.status)
-                span.set_attribute("stoker.request_id", request_id)
-                if answered.status >= 500 or not answered.status:
-                    span.set_status(trace.StatusCode.ERROR)
+                span.end(answered.route, answered.status)
+
+    def open(
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        request_id: str,
+        start_ns: int | None = None,
+    ) -> "RequestSpan":
+        """Opens the span of an HTTP request, as a child of the caller's span if the headers have a
+        `traceparent`.
+
+        Args:
+            start_ns: time of the request by `time.time_ns`. None means now.
+        """
+        carrier = {name: headers[name] for name in PARENT_HEADERS if name in headers}
+        span = self._tracer.start_span(
+            method,
+            context=self._propagator.extract(carrier),
+            kind=self._trace.SpanKind.SERVER,
+            start_time=start_ns,
+        )
+        return RequestSpan(span, method, request_id)
 
     def served(self, call: Served) -> None:
         # The listener runs in the context of the request that made the call, so its span is known.
@@ -136,6 +147,45 @@ class Traces(RuntimeListener):
             begin = min(end, begin + microseconds * 1000)
             phase_span.end(begin)
         span.end(end)
+
+
+class RequestSpan:
+    """Span of an HTTP request that has not ended.
+
+    Paths, queries and bodies are content, so the span is named after the route's template.
+    """
+
+    def __init__(self, span: "Span", method: str, request_id: str) -> None:
+        self._span = span
+        self._method = method
+        self._request_id = request_id
+
+    def as_parent(self) -> AbstractContextManager[Any]:
+        """Makes it the parent of the spans that the block and its tasks create."""
+        from opentelemetry import trace
+
+        # The exception's text might be content.
+        return trace.use_span(self._span, record_exception=False, set_status_on_exception=False)
+
+    def end(self, route: str | None, status: int, end_ns: int | None = None) -> None:
+        """Ends the span.
+
+        Args:
+            status: status of the response. 0 if none was sent.
+            end_ns: time of the end by `time.time_ns`. None means now.
+        """
+        from opentelemetry import trace
+
+        span = self._span
+        if route:
+            span.update_name(f"{self._method} {route}")
+            span.set_attribute("http.route", route)
+        span.set_attribute("http.request.method", self._method)
+        span.set_attribute("http.response.status_code", status)
+        span.set_attribute("stoker.request_id", self._request_id)
+        if status >= 500 or not status:
+            span.set_status(trace.StatusCode.ERROR)
+        span.end(end_ns)
 
 
 def _attributes(call: Served) -> dict[str, str | int]:

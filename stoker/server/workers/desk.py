@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 
 from stoker.base.errors import InternalError, StokerError
@@ -16,6 +16,7 @@ from stoker.platform.web.principal import Principal, Scope, work_for
 from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import Call
 from stoker.runtime.packed_calls import PackedCall
+from stoker.server.telemetry.traces import RequestSpan, Traces
 from stoker.server.workers.messages import (
     CallerKey,
     CallModel,
@@ -24,6 +25,8 @@ from stoker.server.workers.messages import (
     Hint,
     LookUp,
     Question,
+    RequestEnded,
+    RequestStarted,
     StreamEnd,
     StreamPart,
     StreamStart,
@@ -35,6 +38,7 @@ from stoker.server.workers.messages import (
 from stoker.tenancy.keys.auth import count_request
 from stoker.tenancy.keys.keyring import Keyring
 from stoker.tenancy.keys.limits import RateLimits
+from stoker.wire.errors import ErrorFields
 from stoker.wire.generation_request import Generation
 
 log = logging.getLogger("stoker.http")
@@ -46,13 +50,14 @@ Send = Callable[[Sequence[bytes]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class CallChecks:
-    """Parts of the server that check a worker's requests."""
+    """Parts of the server that check and trace a worker's requests."""
 
     calls: Calls
     keyring: Keyring
     limits: RateLimits
     takes_packed: bool
     """True if the runtime sends packed calls unchanged."""
+    traces: Traces | None = None
 
 
 class Desk:
@@ -71,16 +76,22 @@ class Desk:
         self._numbers: dict[int, DirectoryEntry] = {}
         """Entries that the worker knows, by number."""
         self._last_number = 0
+        self._spans: dict[int, tuple[RequestSpan, str]] = {}
+        """Spans of the worker's requests with their paths, by connection."""
 
     def receive(self, message: Question, frames: Sequence[bytes]) -> None:
+        parent = nullcontext()
         match message:
             case CallModel():
                 work = self._call(message, frames[1:])
+                if traced := self._spans.get(message.connection):
+                    parent = traced[0].as_parent()
             case LookUp():
                 work = self._look_up(message)
             case CheckCaller():
                 work = self._check_caller(message)
-        self._tasks[message.id] = self._loop.create_task(work)
+        with parent:
+            self._tasks[message.id] = self._loop.create_task(work)
 
     def drop(self, identifier: int) -> None:
         """Cancels a request whose client is gone."""
@@ -92,6 +103,27 @@ class Desk:
         for task in self._tasks.values():
             task.cancel()
         self._tasks.clear()
+        for span, path in self._spans.values():
+            # The worker has ended without a response.
+            span.end(path, 0)
+        self._spans.clear()
+
+    # --- traces ---
+
+    def open_span(self, started: RequestStarted) -> None:
+        """Opens the span of a request."""
+        if traces := self._checks.traces:
+            span = traces.open("POST", started.parent, started.request_id, started.start_ns)
+            self._spans[started.connection] = span, started.path
+
+    def end_span(self, ended: RequestEnded) -> None:
+        """Ends the span of a request. Drops it if the server answers the request, because that has
+        a span of its own.
+        """
+        traced = self._spans.pop(ended.connection, None)
+        if traced and ended.status is not None:
+            span, path = traced
+            span.end(path, ended.status, ended.end_ns)
 
     # --- requests ---
 
@@ -213,7 +245,7 @@ class Desk:
 
     def _fail(self, identifier: int, error: Exception, headers: dict[str, str]) -> None:
         known = error if isinstance(error, StokerError) else _known(error)
-        self._reply(ErrorReply.of(identifier, known, headers))
+        self._reply(ErrorReply(identifier, headers, ErrorFields.of(known)))
 
 
 def _known(error: Exception) -> StokerError:

@@ -14,7 +14,7 @@ from stoker.server.edge.connections import Connections, Ended
 from stoker.server.telemetry.recorder import Metrics
 from stoker.server.workers.channel import WorkerChannel
 from stoker.server.workers.desk import CallChecks, Desk
-from stoker.server.workers.host import WorkerHost
+from stoker.server.workers.host import StartedWorker, WorkerHost
 from stoker.server.workers.messages import (
     CallModel,
     Closed,
@@ -23,6 +23,8 @@ from stoker.server.workers.messages import (
     DropRequest,
     HandOver,
     ReportRequest,
+    RequestEnded,
+    RequestStarted,
     StopWorker,
     WorkerReady,
     decode_from_worker,
@@ -40,6 +42,9 @@ _CHECK_S = 10.0
 """Seconds between two checks of whether a worker hangs."""
 _SILENCE_S = 10.0
 """Maximum seconds until a worker that does not hang answers."""
+_STACK_S = 2.0
+"""Maximum seconds until a worker that hangs has written its stack."""
+_MOST_STACK_BYTES = 16 << 10
 REPORT_S = 0.5
 """Maximum seconds that a scrape waits for the counts of a worker."""
 _STOP_S = 3.0
@@ -77,7 +82,7 @@ class RemoteConnection:
 class RemoteWorker:
     """One worker process as the server sees it."""
 
-    def __init__(self, number: int, fleet: "WorkerFleet", passing: socket.socket) -> None:
+    def __init__(self, number: int, fleet: "WorkerFleet", started: StartedWorker) -> None:
         self.number = number
         self.pid = 0
         self.began = asyncio.get_running_loop().time()
@@ -85,7 +90,8 @@ class RemoteWorker:
         self.connections: dict[int, RemoteConnection] = {}
         self.ended = asyncio.Event()
         self._fleet = fleet
-        self._passing = passing
+        self._passing = started.passing
+        self._stack = started.stack
         self.channel = WorkerChannel(self._receive, self._lose)
         self._desk = Desk(fleet.checks, self.channel.send, self._answered)
         self._reported: asyncio.Future[None] | None = None
@@ -108,6 +114,14 @@ class RemoteWorker:
         await asyncio.wait([self._reported], timeout=timeout_s)
         return self._reported.done()
 
+    async def kill(self) -> None:
+        """Ends a worker that hangs. It first writes its stack, unless the kernel has stopped it."""
+        for number in (signal.SIGABRT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, TimeoutError):
+                os.kill(self.pid, number)
+                await asyncio.wait_for(self.ended.wait(), _STACK_S)
+        await self.ended.wait()
+
     def tell(self, message: ReportRequest | DrainWorker | StopWorker) -> None:
         self.channel.send([encode(message)])
 
@@ -120,6 +134,10 @@ class RemoteWorker:
                 self._desk.receive(message, frames)
             case DropRequest():
                 self._desk.drop(message.id)
+            case RequestStarted():
+                self._desk.open_span(message)
+            case RequestEnded():
+                self._desk.end_span(message)
             case HandOver():
                 if connection := self.connections.pop(message.connection, None):
                     self._hand_over(connection, message, frames[1])
@@ -161,7 +179,20 @@ class RemoteWorker:
             connection.end()
             self._fleet.members.forget(connection)
         self.connections.clear()
+        self._log_stack()
         self.ended.set()
+
+    def _log_stack(self) -> None:
+        """Logs the stack of a worker that a signal has ended."""
+        with self._stack as file:
+            stack = os.pread(file.fileno(), _MOST_STACK_BYTES, 0).decode(errors="replace")
+        if stack:
+            # The list of extension modules behind the stack says nothing about the cause.
+            stack = stack.partition("\nExtension modules:")[0].strip()
+            log.error(
+                "stack of the ended HTTP worker",
+                extra={"worker": self.number, "pid": self.pid, "stack": stack},
+            )
 
 
 class WorkerFleet:
@@ -301,17 +332,19 @@ class WorkerFleet:
 
     async def _run(self, number: int) -> None:
         self._starts += 1
-        channel, passing = self._host.start(self._starts)
-        worker = RemoteWorker(number, self, passing)
+        started = self._host.start(self._starts)
+        worker = RemoteWorker(number, self, started)
         self._workers[number] = worker
         await asyncio.get_running_loop().create_unix_connection(
-            lambda: worker.channel, sock=channel
+            lambda: worker.channel, sock=started.channel
         )
         while not worker.ended.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(worker.ended.wait(), _CHECK_S)
             is_silent = worker.is_ready and not await worker.report(_SILENCE_S)
             if is_silent and not worker.ended.is_set():
-                log.error("HTTP worker hangs; it is killed", extra={"worker": number})
-                os.kill(worker.pid, signal.SIGKILL)
-                await worker.ended.wait()
+                log.error(
+                    "HTTP worker hangs; it is killed",
+                    extra={"worker": number, "pid": worker.pid},
+                )
+                await worker.kill()

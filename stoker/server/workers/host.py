@@ -5,10 +5,14 @@ has threads.
 """
 
 import contextlib
+import faulthandler
 import os
 import signal
 import socket
 import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from stoker import sandbox
 from stoker.base.config import Settings
@@ -17,6 +21,7 @@ from stoker.server.workers import process
 _CORES_PER_WORKER = 4
 """A worker and its share of the server and the replicas need this many cores."""
 _MOST_BY_DEFAULT = 8
+_DESCRIPTORS = 3
 _START = struct.Struct("<I")
 """Message that asks for a worker: its number."""
 _GRACE_S = 3
@@ -27,6 +32,18 @@ def worker_count(settings: Settings) -> int:
     """Returns the number of workers. 1 means that the server needs none."""
     quarter = len(os.sched_getaffinity(0)) // _CORES_PER_WORKER
     return settings.workers or max(1, min(_MOST_BY_DEFAULT, quarter))
+
+
+@dataclass(frozen=True)
+class StartedWorker:
+    """The server's ends of a new worker."""
+
+    channel: socket.socket
+    """Socket for messages."""
+    passing: socket.socket
+    """Socket for passing connections."""
+    stack: BinaryIO
+    """File in memory to which the worker writes its stack if a signal such as SIGABRT ends it."""
 
 
 class WorkerHost:
@@ -50,19 +67,17 @@ class WorkerHost:
         finally:
             os._exit(0)
 
-    def start(self, number: int) -> tuple[socket.socket, socket.socket]:
-        """Starts a worker. Returns the sockets for messages and for passing connections.
-
-        Raises `OSError` if the host is gone.
-        """
+    def start(self, number: int) -> StartedWorker:
+        """Starts a worker. Raises `OSError` if the host is gone."""
         channel, its_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         passing, its_passing = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack = os.fdopen(os.memfd_create("stack"), "rb", buffering=0)
         with its_channel, its_passing:
-            descriptors = [its_channel.fileno(), its_passing.fileno()]
+            descriptors = [its_channel.fileno(), its_passing.fileno(), stack.fileno()]
             socket.send_fds(self._control, [_START.pack(number)], descriptors)
         channel.setblocking(False)
         passing.setblocking(False)
-        return channel, passing
+        return StartedWorker(channel, passing, stack)
 
     def close(self) -> None:
         """Ends the host."""
@@ -76,20 +91,19 @@ def _run(settings: Settings, control: socket.socket) -> None:
     # The kernel reaps workers.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        data, descriptors, _, _ = socket.recv_fds(control, _START.size, 2)
+        data, descriptors, _, _ = socket.recv_fds(control, _START.size, _DESCRIPTORS)
         if not data:
             break
         [number] = _START.unpack(data)
-        channel, passing = (socket.socket(fileno=descriptor) for descriptor in descriptors)
         try:
             pid = os.fork()
         except OSError:
             # The server sees the closed sockets and asks again later.
             pid = -1
         if pid == 0:
-            _work(number, settings, control, channel, passing)
-        channel.close()
-        passing.close()
+            _work(number, settings, control, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
     # Workers that have lost the server end by themselves. The others end with this process.
     signal.alarm(_GRACE_S)
     with contextlib.suppress(ChildProcessError):
@@ -97,17 +111,15 @@ def _run(settings: Settings, control: socket.socket) -> None:
 
 
 def _work(
-    number: int,
-    settings: Settings,
-    control: socket.socket,
-    channel: socket.socket,
-    passing: socket.socket,
+    number: int, settings: Settings, control: socket.socket, descriptors: Sequence[int]
 ) -> None:
     status = 1
     try:
         sandbox.die_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
+        channel, passing = (socket.socket(fileno=descriptor) for descriptor in descriptors[:2])
+        faulthandler.enable(descriptors[2])
         process.run(number, settings, channel, passing)
         status = 0
     finally:

@@ -1,13 +1,11 @@
 """Protocol between a worker process and the server that owns the runtime and the database."""
 
-from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import NamedTuple
 
 import msgspec
 
-from stoker.base.errors import InternalError, StokerError
 from stoker.registry.deployments.directory import DirectoryEntry
+from stoker.wire.errors import ErrorFields
 
 FIRST_ID_BITS = 40
 """Bits of a call's id below the worker's number. The server's own ids stay below them."""
@@ -73,6 +71,27 @@ class DropRequest(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
     id: int
 
 
+class RequestStarted(msgspec.Struct, frozen=True, array_like=True, tag="started"):
+    """A request has arrived. Sent only if traces are enabled."""
+
+    connection: int
+    path: str
+    request_id: str
+    start_ns: int
+    """Time of the request by `time.time_ns`."""
+    parent: dict[str, str]
+    """Headers that name the caller's span."""
+
+
+class RequestEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+    """The request of a `RequestStarted` has ended."""
+
+    connection: int
+    end_ns: int
+    status: int | None
+    """Status of the response. None if the server must answer the request."""
+
+
 class HandOver(msgspec.Struct, frozen=True, array_like=True, tag="hand_over"):
     """The server continues a connection. One frame follows: the bytes of unanswered requests."""
 
@@ -107,7 +126,16 @@ class CountReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 Question = LookUp | CheckCaller | CallModel
 """Message that the server answers."""
-FromWorker = WorkerReady | Question | DropRequest | HandOver | Closed | CountReport
+FromWorker = (
+    WorkerReady
+    | Question
+    | DropRequest
+    | RequestStarted
+    | RequestEnded
+    | HandOver
+    | Closed
+    | CountReport
+)
 
 
 # --- server → worker ---
@@ -164,39 +192,7 @@ class ErrorReply(msgspec.Struct, frozen=True, array_like=True, tag="error"):
     id: int
     headers: dict[str, str]
     """Headers that the response has whether it succeeds or fails."""
-    kind: str
-    """Name of the error's class."""
-    message: str
-    code: str
-    param: str | None
-    retry_after_s: float | None
-    progress: float | None
-    is_lasting: bool
-
-    @classmethod
-    def of(cls, identifier: int, error: StokerError, headers: dict[str, str]) -> "ErrorReply":
-        return cls(
-            identifier,
-            headers,
-            type(error).__name__,
-            error.message,
-            error.code,
-            error.param,
-            error.retry_after_s,
-            error.progress,
-            error.is_lasting,
-        )
-
-    def error(self) -> StokerError:
-        """Returns the error as it was raised in the server."""
-        return _classes().get(self.kind, InternalError)(
-            self.message,
-            code=self.code,
-            param=self.param,
-            retry_after_s=self.retry_after_s,
-            progress=self.progress,
-            is_lasting=self.is_lasting,
-        )
+    error: ErrorFields
 
 
 class ReportRequest(msgspec.Struct, frozen=True, array_like=True, tag="report_now"):
@@ -219,14 +215,3 @@ ToWorker = Reply | StreamReply | ReportRequest | DrainWorker | StopWorker
 encode = msgspec.msgpack.Encoder().encode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
-
-
-@cache
-def _classes() -> Mapping[str, type[StokerError]]:
-    return {kind.__name__: kind for kind in _subclasses(StokerError)}
-
-
-def _subclasses(kind: type[StokerError]) -> Iterator[type[StokerError]]:
-    for child in kind.__subclasses__():
-        yield child
-        yield from _subclasses(child)

@@ -117,7 +117,7 @@ class Owner:
         """
         verdict, _ = await self.ask(CheckCaller(self.new_id(), caller))
         if isinstance(verdict, ErrorReply):
-            return verdict.headers, verdict.error()
+            return verdict.headers, verdict.error.restored()
         return verdict.headers if isinstance(verdict, Verdict) else {}, None
 
     async def ask(self, message: Question, *frames: Frame) -> tuple[Reply, bytes]:
@@ -195,7 +195,7 @@ class OwnerStream:
             case Hint():
                 self.fail(OutdatedError())
             case ErrorReply():
-                self.fail(reply.error())
+                self.fail(reply.error.restored())
             case _:
                 self._parts.end()
         return True

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextvars import copy_context
 from typing import Any
 
@@ -20,7 +20,9 @@ from stoker.inference.registry import OPERATIONS
 from stoker.server.edge.connections import SWEEP_S
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.loops import loop_factory
+from stoker.server.telemetry.loop_watch import LoopWatch
 from stoker.server.telemetry.tally import Answers
+from stoker.server.telemetry.traces import is_enabled
 from stoker.server.workers.channel import WorkerChannel
 from stoker.server.workers.connection import WorkerConnection
 from stoker.server.workers.heads import CallHead, CallHeads
@@ -31,6 +33,8 @@ from stoker.server.workers.messages import (
     HandOver,
     PathAnswers,
     ReportRequest,
+    RequestEnded,
+    RequestStarted,
     StopWorker,
     WorkerReady,
     decode_to_worker,
@@ -95,6 +99,8 @@ class HttpWorker:
         self._reporting: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_draining = False
+        self._is_traced = is_enabled()
+        """True if the server creates spans of requests."""
         self._ended = asyncio.Event()
 
     async def serve(self, channel: socket.socket, passing: socket.socket) -> None:
@@ -104,10 +110,13 @@ class HttpWorker:
         await self._loop.create_unix_connection(lambda: self._channel, sock=channel)
         passing.setblocking(False)
         self._loop.add_reader(passing, self._accept, passing)
+        watch = LoopWatch(self._settings.loop_step_limit_ms / 1000, f"HTTP worker {os.getpid()}")
+        watch.start()
         self._owner.tell(WorkerReady(os.getpid()))
         await self._ended.wait()
         self._loop.remove_reader(passing)
         await self._finish()
+        watch.stop()
 
     # --- connections ---
 
@@ -160,8 +169,9 @@ class HttpWorker:
         copy_context().run(self._abandon, self._call(connection, head, b"", started))
 
     def _abandon(self, call: HttpCall) -> None:
+        self._trace(call.started)
         call.abandon()
-        self._count(call, call.log())
+        self._end(call)
 
     def _call(
         self, connection: WorkerConnection, head: CallHead, body: bytes, started: float
@@ -177,11 +187,21 @@ class HttpWorker:
         )
 
     async def _run(self, connection: WorkerConnection, request: HttpCall) -> None:
+        self._trace(request.started)
         if not await request.answer():
+            self._trace(request.ended)
             connection.give_back()
             return
-        self._count(request, request.log())
+        self._end(request)
         connection.finish()
+
+    def _end(self, request: HttpCall) -> None:
+        self._count(request, request.log())
+        self._trace(request.ended)
+
+    def _trace(self, message: Callable[[], RequestStarted | RequestEnded]) -> None:
+        if self._is_traced:
+            self._owner.tell(message())
 
     def hand_over(self, connection: WorkerConnection, data: bytes) -> None:
         """Implements `CallHandler.hand_over`."""

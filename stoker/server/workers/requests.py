@@ -17,8 +17,10 @@ from stoker.inference.operation import EVENTS, JSON, Answer, Operation, Streamed
 from stoker.platform.web import structure
 from stoker.platform.web.http import CLIENT_GONE, request_id_of, server_stopping
 from stoker.server.edge.answer_transport import JOINED_BYTES
+from stoker.server.telemetry.traces import PARENT_HEADERS
 from stoker.server.workers.connection import WorkerConnection
 from stoker.server.workers.heads import CallHead
+from stoker.server.workers.messages import RequestEnded, RequestStarted
 from stoker.server.workers.owner import HandOverError, OutdatedError, Owner
 from stoker.server.workers.response_heads import LAST_CHUNK, ResponseHead, chunk
 from stoker.server.workers.session import WorkerSession
@@ -26,6 +28,7 @@ from stoker.wire import sse
 
 log = logging.getLogger("stoker.http")
 
+_SECOND_NS = 1_000_000_000
 _MOST_ATTEMPTS = 3
 """Attempts to build a call for a deployment that changes meanwhile."""
 
@@ -86,6 +89,21 @@ class HttpCall:
         """Ends a call whose client has disconnected before its body was complete."""
         request_id.set(self._id)
         self.status = CLIENT_GONE
+
+    def started(self) -> RequestStarted:
+        """Returns the message that opens the request's span."""
+        headers = self._head.headers
+        return RequestStarted(
+            self._connection.number,
+            self.path,
+            self._id,
+            time.time_ns() - int((time.perf_counter() - self._started) * _SECOND_NS),
+            {name: headers[name] for name in PARENT_HEADERS if name in headers},
+        )
+
+    def ended(self) -> RequestEnded:
+        """Returns the message that ends the request's span."""
+        return RequestEnded(self._connection.number, time.time_ns(), self.status or None)
 
     def log(self) -> float:
         """Logs the request. Returns its duration in seconds."""

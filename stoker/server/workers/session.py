@@ -109,7 +109,7 @@ class WorkerSession(CallSession):
     def _error(self, reply: Hint | ErrorReply | None) -> Exception:
         if isinstance(reply, ErrorReply):
             self.counted = reply.headers
-            return reply.error()
+            return reply.error.restored()
         if reply is None or reply.entry is None:
             return HandOverError()
         self._owner.learn(self._head.caller, self._model, reply.number, reply.entry)
