@@ -201,14 +201,6 @@ class Database:
         async with Session(self._reading, expire_on_commit=False) as session:
             yield session
 
-    @asynccontextmanager
-    async def autocommit(self) -> AsyncGenerator[Session]:
-        """Opens a session in which each statement is a transaction on PostgreSQL. SQLite permits
-        only reads in it.
-        """
-        async with Session(self._autocommit, expire_on_commit=False) as session:
-            yield session
-
     async def poll(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> Sequence[Row[Any]]:
