@@ -4,8 +4,9 @@ Importing all modules and building their options takes 150 ms.
 """
 
 import importlib
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import typer
@@ -145,6 +146,9 @@ class LazyGroup(TyperGroup):
         self.commands = self._lazy = LazyCommands(commands, ENTRIES)
         self._is_listing = False
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain(super().get_params(ctx))
+
     def list_commands(self, ctx: Any) -> list[str]:
         return [*self._lazy]
 
@@ -171,4 +175,39 @@ def _load(entry: CommandEntry) -> Any:
         parent.add_typer(command, name=entry.name)
     else:
         parent.command(entry.name)(command)
-    return typer.main.get_group(parent).commands[entry.name]
+    loaded: Any = typer.main.get_group(parent).commands[entry.name]
+    for part in (loaded, *getattr(loaded, "commands", {}).values()):
+        part.get_params = partial(_plain_parameters, part.get_params)
+    return loaded
+
+
+def _plain_parameters(get_params: Callable[[Any], list[Any]], context: Any) -> list[Any]:
+    return _plain(get_params(context))
+
+
+def _plain(parameters: list[Any]) -> list[Any]:
+    """Lets options and arguments keep text and missing values without a conversion.
+
+    Typer converts each value by pydantic, and importing pydantic takes longer than most commands.
+    """
+    for parameter in parameters:
+        if "process_value" not in vars(parameter):
+            parameter.process_value = partial(_processed, parameter, parameter.process_value)
+    return parameters
+
+
+def _processed(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    """Returns the value of an option or argument. `process` is Typer's own function for it."""
+    if parameter.nargs != 1 or parameter.multiple or not _is_kept(parameter, value):
+        return process(context, value)
+    return parameter.callback(context, parameter, value) if parameter.callback else value
+
+
+def _is_kept(parameter: Any, value: Any) -> bool:
+    """Returns True if a conversion would not change the value."""
+    if value is None:
+        return not parameter.required
+    described = getattr(parameter, "type_descriptor", None)
+    if described is None or described.parameter_info.parser is not None:
+        return False
+    return described.annotation is str and isinstance(value, str)

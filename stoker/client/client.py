@@ -123,8 +123,7 @@ class Client:
     ) -> None:
         """Args:
         account: account that an operator key acts for."""
-        import httpx
-
+        httpx = proxies.import_httpx()
         if not base_url.startswith(("http://", "https://")):
             raise _not_an_address(base_url)
         self.base_url = base_url.rstrip("/")

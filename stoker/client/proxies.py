@@ -1,6 +1,9 @@
 """Chooses the environment's proxy for a server. Addresses of this machine bypass it."""
 
+import importlib
+import sys
 from ipaddress import ip_address
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -10,6 +13,7 @@ if TYPE_CHECKING:
     import httpx
 
 _LOCAL_NAME = "localhost"
+_COMMAND_LINE = "httpx._main"
 
 
 def is_loopback(url: str) -> bool:
@@ -37,6 +41,22 @@ def proxy_of(url: str) -> str | None:
         return None
     proxies = getproxies()
     return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def import_httpx() -> ModuleType:
+    """Returns the module httpx, imported without its command line.
+
+    httpx imports its command line, which imports click, rich and pygments, if these are installed.
+    That takes longer than httpx itself.
+    """
+    if "httpx" in sys.modules:
+        return sys.modules["httpx"]
+    # httpx then works without it, as if click were not installed.
+    sys.modules[_COMMAND_LINE] = None  # type: ignore[assignment]
+    try:
+        return importlib.import_module("httpx")
+    finally:
+        sys.modules.pop(_COMMAND_LINE, None)
 
 
 def client(url: str, **options: Any) -> "httpx.Client":

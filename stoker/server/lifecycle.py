@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator
 from functools import partial
 
+from stoker.platform.jobs.poller import JobPoller
 from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resources
 from stoker.platform.web.context import Platform
@@ -73,6 +74,8 @@ def _start(parts: ServerParts) -> None:
             for name, run in resource.peer_tasks.items():
                 background.start(name, partial(run, parts))
         background.start("other servers", PeerSync(parts).run)
+        runners = {jobs.table: jobs.runner(parts) for jobs in resources.jobs}
+        background.start("due jobs", JobPoller(parts.get(Platform).database, runners).run)
     background.start("janitor", Janitor(parts, is_first=lambda: servers.is_first).run)
     for resource in resources:
         for name, run in resource.tasks.items():

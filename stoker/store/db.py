@@ -7,12 +7,19 @@ with `after_commit`.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import DateTime, Dialect, MetaData, text
+from sqlalchemy import DateTime, Dialect, Executable, MetaData, Row, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
@@ -194,13 +201,16 @@ class Database:
         async with Session(self._reading, expire_on_commit=False) as session:
             yield session
 
-    @asynccontextmanager
-    async def autocommit(self) -> AsyncGenerator[Session]:
-        """Opens a session in which each statement is a transaction on PostgreSQL. SQLite permits
-        only reads in it.
+    async def poll(
+        self, statement: Executable, parameters: Mapping[str, Any] | None = None
+    ) -> Sequence[Row[Any]]:
+        """Returns the rows of one statement. On PostgreSQL the statement is a transaction of its
+        own and may write. SQLite permits only reads.
+
+        For statements that run every second: a session costs as much as the statement itself.
         """
-        async with Session(self._autocommit, expire_on_commit=False) as session:
-            yield session
+        async with self._autocommit.connect() as connection:
+            return (await connection.execute(statement, parameters)).all()
 
     async def ping(self) -> None:
         """Runs a statement that reads no table. Raises an error if the database does not answer."""

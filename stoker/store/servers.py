@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import BindParameter, Select, bindparam, delete, func, select, true, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 import stoker
@@ -69,8 +69,7 @@ class Servers:
         self._alive: list[str] = [self.id]
         self.gone = 0
         """Number of servers found lost since the start."""
-        self._unreported: list[str] = []
-        """Lost servers that no successful heartbeat has returned yet."""
+        self._release = _own_release()
 
     @property
     def count(self) -> int:
@@ -109,17 +108,14 @@ class Servers:
         now = self._clock()
         if now - self._last_beat > GONE_AFTER_S / 3:
             self._beating_since = now
-        if self._judges(now):
-            self._unreported += await self._forget_gone()
-        async with self._database.autocommit() as session:
-            heartbeat = {"seen_at": _NOW, "loaded": self._loaded()}
-            row = insert(Server).values(id=self.id, started_at=_NOW, **heartbeat, **_own_release())
-            await session.execute(
-                row.on_conflict_do_update(index_elements=[Server.id], set_=heartbeat)
-            )
-            alive = await at_work(session)
-        self._last_beat, self._alive = now, alive
-        lost, self._unreported = self._unreported, []
+        own = {"own_id": self.id, "own_loaded": self._loaded(), **self._release}
+        servers = await self._database.poll(_HEARTBEAT, own)
+        self._last_beat = now
+        self._alive = [server.id for server in servers if server.is_heard]
+        if len(self._alive) == len(servers) or not self._judges(now):
+            return []
+        lost = await self._forget_gone()
+        self._alive = [server_id for server_id in self._alive if server_id not in lost]
         self.gone += len(lost)
         for server_id in lost:
             log.warning("peer server is gone: its jobs are taken over", extra={"server": server_id})
@@ -129,9 +125,6 @@ class Servers:
         return now - self._beating_since >= GONE_AFTER_S
 
     async def _forget_gone(self) -> list[str]:
-        async with self._database.autocommit() as session:
-            if await session.scalar(_ANY_SILENT) is None:
-                return []
         # A server that returns at this moment holds its row and is not lost.
         silent = select(Server.id).where(~_is_heard).with_for_update(skip_locked=True)
         statement = delete(Server).where(Server.id.in_(silent)).returning(Server.id)
@@ -149,16 +142,36 @@ class Servers:
 
 
 _is_heard = Server.seen_at > _NOW - timedelta(seconds=GONE_AFTER_S)
-_ANY_SILENT = select(Server.id).where(~_is_heard).limit(1)
-
-
 _ORDER = (Server.started_at, Server.id)
 """Order of servers, the longest active first."""
 
 
-async def at_work(session: Session) -> list[str]:
-    """Returns the ids of all active servers, the longest active first."""
-    return [*await session.scalars(select(Server.id).where(_is_heard).order_by(*_ORDER))]
+def _heartbeat() -> Select[str, bool]:
+    """Returns the statement that writes this server's heartbeat. Its rows are all servers, in
+    order, each with True if its heartbeat is recent.
+    """
+    own_id: BindParameter[str] = bindparam("own_id")
+    row = insert(Server).values(
+        id=own_id,
+        started_at=_NOW,
+        seen_at=_NOW,
+        loaded=bindparam("own_loaded", type_=Server.loaded.type),
+        **{name: bindparam(f"own_{name}") for name in ("host", "version", "python")},
+    )
+    beat = {"seen_at": _NOW, "loaded": row.excluded.loaded}
+    written = (
+        row.on_conflict_do_update(index_elements=[Server.id], set_=beat)
+        .returning(Server.id, Server.started_at)
+        .cte("written")
+    )
+    # The statement's snapshot is older than its own write, so the own row is read from that.
+    own = select(written.c.id, true().label("is_heard"), written.c.started_at)
+    others = select(Server.id, _is_heard.label("is_heard"), Server.started_at)
+    servers = union_all(own, others.where(Server.id != own_id)).subquery()
+    return select(servers.c.id, servers.c.is_heard).order_by(servers.c.started_at, servers.c.id)
+
+
+_HEARTBEAT = _heartbeat()
 
 
 async def releases(session: Session) -> list[Release]:
@@ -170,9 +183,9 @@ async def releases(session: Session) -> list[Release]:
 
 def _own_release() -> dict[str, str]:
     return {
-        "host": platform.node()[:63],
-        "version": stoker.__version__,
-        "python": platform.python_version(),
+        "own_host": platform.node()[:63],
+        "own_version": stoker.__version__,
+        "own_python": platform.python_version(),
     }
 
 

@@ -71,6 +71,21 @@ class TestStart:
         for other in ("agents", "artifacts", "call", "doctor", "engines"):
             assert f"stoker.cli.{other}" not in modules
 
+    def test_a_call_of_the_server_imports_no_converter_and_no_other_command_line(self) -> None:
+        code = (
+            "import sys; from stoker.cli.main import app\n"
+            "where = ['--base-url', 'http://127.0.0.1:9', '--api-key', 'sk']\n"
+            "try: app([*where, 'deployments', 'show', 'dep_1'], standalone_mode=False)\n"
+            "except Exception as error: print(type(error).__name__)\n"
+            "names = ('httpx', 'httpx._main', 'click', 'pydantic', 'pygments')\n"
+            "print([name for name in names if name in sys.modules])\n"
+            "import httpx._main"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        )
+        assert done.stdout.split("\n")[:2] == ["UnreachableError", "['httpx']"]
+
     def test_the_list_shows_the_help_of_each_command(self) -> None:
         commands = typer.main.get_group(app).commands
         for entry in ENTRIES:

@@ -99,11 +99,6 @@ class Door:
         finally:
             self.open -= 1
 
-    @contextlib.asynccontextmanager
-    async def autocommit(self) -> AsyncIterator[Session]:
-        async with self.transaction() as session:
-            yield session
-
     def _step(self) -> None:
         if self.steps_left is not None:
             self.steps_left -= 1

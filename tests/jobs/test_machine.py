@@ -396,6 +396,6 @@ def test_each_ends_once(bench: Bench) -> None:
     with (
         patch.object(running, "MOST_TRIES", MOST_TRIES),
         # Periodic polls happen only when the test triggers them.
-        patch.object(running, "_POLL_S", 1e9),
+        patch.object(running, "POLL_S", 1e9),
     ):
         try_out(Jobs, bench, most=6)

@@ -184,7 +184,7 @@ class TestPolls:
     async def test_no_rounds_without_due_jobs(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(jobs_runner, "_POLL_S", 0.01)
+        monkeypatch.setattr(jobs_runner, "POLL_S", 0.01)
         rounds = 0
 
         class Counting(JobRunner[Video, str]):
@@ -194,6 +194,7 @@ class TestPolls:
                 await super()._claim_all(kind)
 
         job_runner = Counting(database, lease_s=LEASE_S, at_once=8, share=lambda _: 8)
+        job_runner.is_polled = True
         async with at_work(job_runner, Kind()):
             await asyncio.sleep(0.2)
             assert rounds == 1
@@ -204,7 +205,7 @@ class TestPolls:
     async def test_a_wake_during_a_round_lasts(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(jobs_runner, "_POLL_S", 60.0)
+        monkeypatch.setattr(jobs_runner, "POLL_S", 60.0)
         added: list[str] = []
 
         class Slow(JobRunner[Video, str]):
@@ -528,7 +529,7 @@ class LateDatabase:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.is_sqlite, self.autocommit = database.is_sqlite, database.autocommit
+        self.is_sqlite = database.is_sqlite
         self.committed = asyncio.Event()
 
     @contextlib.asynccontextmanager

@@ -20,6 +20,7 @@ from stoker.runtime.observed import MachineStats
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store.db import Database
 from stoker.store.tables.nodes import Lease, Node
+from tests.support.databases import counted
 
 SPEC = DeploymentSpec(id="trial_1", account_id="acct_1", model="m", pipeline="p", source="s")
 """Specification without a version. Versions would have to exist in the database."""
@@ -146,6 +147,30 @@ async def test_who_could_not_look_for_a_while_judges_nobody(
     await silence(database, "node_a")
     seen_nodes, _ = await watch.look()
     assert len(seen_nodes) == 2
+
+
+async def test_an_idle_second_is_one_statement_each(
+    database: Database, nodes: list[Registration]
+) -> None:
+    now = 1000.0
+    watch = LeaseWatch(database, lambda: now)
+    for _ in range(5):
+        now += GONE_AFTER_S / 4
+        await watch.look()
+    [lease] = await leases.take(database, SPEC, first_free)
+    with counted(database) as statements:
+        seen_nodes, seen_leases = await watch.look()
+        assert await nodes[0].beat(database, MACHINE, is_draining=True) == {
+            SPEC.id: lease.generation
+        }
+        assert await nodes[1].beat(database, MACHINE, is_draining=False) == {}
+    assert len(statements) == 3
+    assert ([node.id for node in seen_nodes], seen_leases) == (["node_a", "node_b"], [lease])
+    seen_nodes, _ = await watch.look()
+    assert [(node.is_draining, node.machine.held_bytes) for node in seen_nodes] == [
+        (True, 3),
+        (False, 3),
+    ]
 
 
 async def silence(database: Database, node_id: str) -> None:

@@ -15,7 +15,7 @@ from stoker.store import db
 from stoker.store.blobs import Folder
 from stoker.store.db import Database
 from stoker.store.secret import FILE, OtherSecretError, ServerSecret
-from stoker.store.servers import GONE_AFTER_S, Servers
+from stoker.store.servers import GONE_AFTER_S, Servers, loaded_elsewhere
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.artifacts import (
     Artifact,
@@ -27,6 +27,7 @@ from stoker.store.tables.artifacts import (
 from stoker.store.tables.servers import Server as ServerRow
 from tests.servers.support import Pair
 from tests.support.app import serving
+from tests.support.databases import counted
 from tests.support.server import WITHOUT_MODELS, running
 
 
@@ -189,6 +190,20 @@ class TestHeartbeat:
         await a.beat()
         await silence(databases[0], "srv_a", 3600)
         assert await b.beat() == []
+
+    async def test_a_heartbeat_is_one_statement(self, databases: list[Database]) -> None:
+        clock = Clock()
+        a, b = (Servers(database, clock, loaded=lambda: ["v"]) for database in databases)
+        for _ in range(int(GONE_AFTER_S) + 1):
+            clock.now += 1
+            await a.beat()
+        await b.beat()
+        with counted(databases[0]) as statements:
+            clock.now += 1
+            assert await a.beat() == []
+        assert (len(statements), a.count, a.is_first, b.is_first) == (1, 2, True, False)
+        async with databases[1].reading() as session:
+            assert await loaded_elsewhere(session, "srv_b", "v")
 
 
 async def ingesting(database: Database, blobs: Folder, server_id: str | None) -> tuple[str, str]:

@@ -1,9 +1,12 @@
 """Fixtures with both databases, migrated, for tests of stored rows."""
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from stoker.store.db import Database
 from tests.support import postgres
@@ -26,3 +29,19 @@ async def migrated(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     await database.migrate()
     yield database
     await database.close()
+
+
+@contextlib.contextmanager
+def counted(database: Database) -> Iterator[list[str]]:
+    """Yields a list that receives each statement of a database."""
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    engine = database.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        event.remove(engine, "before_cursor_execute", note)

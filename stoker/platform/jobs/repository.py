@@ -8,18 +8,23 @@ from typing import Any, TypeVar
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
+    CompoundSelect,
     CursorResult,
     Select,
+    String,
     and_,
     bindparam,
     func,
+    literal_column,
     or_,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from stoker.store.changes import note
+from stoker.store.db import Database
 from stoker.store.tables.jobs import UNFINISHED, Job, JobStatus
 
 Row = TypeVar("Row", bound=Job)
@@ -61,8 +66,29 @@ async def due_accounts(
     return (await session.scalars(_due_accounts(table), parameters)).all()
 
 
-# Cached because it runs every few seconds, even without jobs. Building the statement takes longer
-# than its execution in the database.
+async def due_tables(
+    database: Database, tables: tuple[type[Job], ...], *, now: datetime
+) -> Sequence[str]:
+    """Returns the names of the tables that have jobs for `due`."""
+    return [row.name for row in await database.poll(_due_tables(tables), {"now": now})]
+
+
+# Cached because building a statement takes longer than its execution in the database.
+@functools.cache
+def _due_tables(tables: tuple[type[Job], ...]) -> CompoundSelect[str]:
+    names: list[Select[str]] = []
+    for table in tables:
+        # Not `in_`, whose values are expanded for each execution.
+        is_unfinished = or_(*(table.status == status for status in UNFINISHED))
+        now = _now(table)
+        is_free = or_(table.lock_expires_at.is_(None), table.lock_expires_at <= now)
+        is_time = or_(table.not_before.is_(None), table.not_before <= now)
+        due_rows = select(table.id).where(is_unfinished, is_free, is_time)
+        name: ColumnElement[str] = literal_column(f"'{table.__tablename__}'", String)
+        names.append(select(name.label("name")).where(due_rows.exists()))
+    return union_all(*names)
+
+
 @functools.cache
 def _due(table: type[Row]) -> Select[Row]:
     return (
@@ -80,13 +106,17 @@ def _due_accounts(table: type[Job]) -> Select[str]:
 
 
 def _is_due(table: type[Job]) -> ColumnElement[bool]:
-    now: BindParameter[datetime] = bindparam("now", type_=table.lock_expires_at.type)
+    now = _now(table)
     held_tokens: BindParameter[str] = bindparam("held", expanding=True)
     busy: BindParameter[str] = bindparam("busy", expanding=True)
     lost = and_(table.lock_expires_at <= now, table.lock_token.not_in(held_tokens))
     free = or_(table.lock_expires_at.is_(None), lost)
     due = or_(table.not_before.is_(None), table.not_before <= now)
     return and_(table.status.in_(UNFINISHED), free, due, table.deployment_id.not_in(busy))
+
+
+def _now(table: type[Job]) -> BindParameter[datetime]:
+    return bindparam("now", type_=table.lock_expires_at.type)
 
 
 def lease(row: Job, *, token: str, until: datetime) -> None:

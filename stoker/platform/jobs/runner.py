@@ -39,12 +39,14 @@ RETRY_FIRST_S = 2.0
 RETRY_LAST_S = 60.0
 _RENEWALS = 4
 """Renewals per lease duration, so that one late renewal does no harm."""
-_POLL_S = 2.0
+POLL_S = 2.0
 """Seconds between polls for retries, expired leases and other servers' jobs. New jobs of this
 server wake the runner.
 """
 _REST_S = 60.0
-"""Seconds between polls of a database that no other server uses and that has no unfinished job."""
+"""Seconds between polls of a runner without work that a `JobPoller` wakes, or whose database has no
+unfinished job and no other server.
+"""
 
 
 class JobRunner(Generic[Row, Made]):
@@ -83,6 +85,8 @@ class JobRunner(Generic[Row, Made]):
         """True if no due job was left out in the last round."""
         self._may_become_due = True
         """True if a job may become due without a call of `wake`."""
+        self.is_polled = False
+        """True if a `JobPoller` wakes this runner while it has no work."""
 
     def at_work(self) -> dict[str, float]:
         """Returns the jobs that this server works on: job id to progress from 0 to 1."""
@@ -91,6 +95,11 @@ class JobRunner(Generic[Row, Made]):
     def wake(self) -> None:
         """Wakes the runner, because a job may be due."""
         self._wake.set()
+
+    def wake_if_idle(self) -> None:
+        """Wakes the runner unless it works on jobs. It then polls by itself."""
+        if not self._working:
+            self.wake()
 
     def take(self, session: Session, row: Row) -> None:
         """Leases a row that this transaction makes due, so that work starts at the commit. Leaves
@@ -157,7 +166,6 @@ class JobRunner(Generic[Row, Made]):
     async def run(self, kind: JobKind[Row, Made]) -> None:
         """Works until cancelled, then hands back unfinished jobs."""
         self._kind = kind
-        is_woken = True
         try:
             while True:
                 # First, because a job may be created during the round, and its wake must last.
@@ -165,18 +173,15 @@ class JobRunner(Generic[Row, Made]):
                 try:
                     # Not interruptible: a leased job must start, because nothing else would hand it
                     # back.
-                    if is_woken or await self._has_due(kind):
-                        await db.uncut(self._claim_all(kind))
+                    await db.uncut(self._claim_all(kind))
                 except Exception:
                     self._may_become_due = True
                     log.exception("jobs could not be claimed; retrying")
                 # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that arrives
                 # together with the awaited result.
-                is_woken = False
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_POLL_S if self._may_become_due else _REST_S):
+                    async with asyncio.timeout(POLL_S if self._may_become_due else _REST_S):
                         await self._wake.wait()
-                        is_woken = True
         finally:
             self._kind = None
             # A task that is cancelled before its first step cannot hand its job back.
@@ -186,17 +191,6 @@ class JobRunner(Generic[Row, Made]):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _has_due(self, kind: JobKind[Row, Made]) -> bool:
-        """Returns False if a round would change nothing. Costs a third of a round."""
-        if self._working or self._database.is_sqlite:
-            return True
-        async with self._database.autocommit() as session:
-            return bool(
-                await repository.due_accounts(
-                    session, kind.table, now=self._clock(), busy=(), held=()
-                )
-            )
-
     async def _claim_all(self, kind: JobKind[Row, Made]) -> None:
         claimed: list[RunningJob[Row, Made]] = []
         async with self._database.transaction() as session:
@@ -204,15 +198,18 @@ class JobRunner(Generic[Row, Made]):
             while await self._claim_some(session, kind, claimed):
                 # Jobs of other deployments may follow those of deployments that are now busy.
                 await session.flush()
-            self._may_become_due = not (
-                self._database.is_sqlite
-                and not claimed
-                and not self._working
-                and not await repository.has_unfinished(session, kind.table)
+            self._may_become_due = bool(claimed or self._working) or await self._must_poll(
+                session, kind
             )
         for working in claimed:
             self._begin(working)
         self._take_turns()
+
+    async def _must_poll(self, session: Session, kind: JobKind[Row, Made]) -> bool:
+        """Returns True if this runner must poll although it has no work."""
+        if self._database.is_sqlite:
+            return await repository.has_unfinished(session, kind.table)
+        return not self.is_polled
 
     def _by_account(self) -> Counter[str]:
         return Counter(working.row.account_id for working in self._working.values())
@@ -288,7 +285,7 @@ class JobRunner(Generic[Row, Made]):
         if not self._may_become_due:
             # The job may be handed back to be retried later.
             self._may_become_due = True
-            asyncio.get_running_loop().call_later(_POLL_S, self.wake)
+            asyncio.get_running_loop().call_later(POLL_S, self.wake)
 
     async def _work(self, working: RunningJob[Row, Made]) -> None:
         renewing = asyncio.create_task(self._keep_lease(working))

@@ -56,9 +56,8 @@ class Following:
     async def _follow(self) -> None:
         context = self._context
         self._rounds += 1
-        async with context.database.autocommit() as session:
-            if await revisions.current(session) == self._seen and not self._again:
-                return
+        if await revisions.polled(context.database) == self._seen and not self._again:
+            return
         async with context.database.reading() as session:
             revision, changed = await revisions.since(
                 session, context.database.server_id, self._seen

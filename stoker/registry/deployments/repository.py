@@ -1,12 +1,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, case, delete, func, null, or_, select, update
+from sqlalchemy import Select, bindparam, case, delete, func, null, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from stoker.platform.web.lists import Page, PageQuery, fetch_page, ordered
 from stoker.runtime.specification import DeploymentSpec
-from stoker.store.db import Session
+from stoker.store.db import Database, Session
 from stoker.store.tables.deployments import Deployment, DeploymentEvent, DeploymentVersion
 from stoker.store.tables.nodes import Lease
 from stoker.store.tables.servers import DeploymentChange, Revision
@@ -215,9 +215,18 @@ async def locked_merged(session: Session, base_id: str) -> Sequence[Deployment]:
 # --- changes by several servers, on PostgreSQL alone ---
 
 
+_REVISION = select(Revision.value).where(Revision.name == bindparam("counter"))
+
+
 async def revision(session: Session, name: str) -> int:
     """Returns the value of a revision counter. 0 if the counter does not exist."""
-    return await session.scalar(select(Revision.value).where(Revision.name == name)) or 0
+    return await session.scalar(_REVISION, {"counter": name}) or 0
+
+
+async def polled_revision(database: Database, name: str) -> int:
+    """Returns the value of a revision counter, for a poll. 0 if the counter does not exist."""
+    rows = await database.poll(_REVISION, {"counter": name})
+    return rows[0].value if rows else 0
 
 
 async def next_revision(session: Session, name: str) -> int:

@@ -36,6 +36,11 @@ async def current(session: Session) -> int:
     return await repository.revision(session, _NAME)
 
 
+async def polled(database: Database) -> int:
+    """Returns the current revision, for a poll."""
+    return await repository.polled_revision(database, _NAME)
+
+
 async def since(session: Session, server_id: str, seen: int) -> tuple[int, Sequence[str] | None]:
     """Returns the current revision, and the deployments that other servers have changed since
     revision `seen`.

@@ -67,22 +67,23 @@ class Use:
 
 async def nodes_of(session: Session) -> list[NodeRecord]:
     """Returns all nodes that were not found lost, ordered by id."""
-    return [
-        NodeRecord(
-            id=row.id,
-            name=row.name,
-            address=row.address,
-            certificate=row.certificate,
-            pid=row.pid,
-            version=row.version,
-            python=row.python,
-            is_draining=row.is_draining,
-            machine=_machine_of(row.machine),
-            started_at=row.started_at,
-            seen_at=row.seen_at,
-        )
-        for row in await repository.nodes(session)
-    ]
+    return [_node(row) for row in await repository.nodes(session)]
+
+
+def _node(row: Any) -> NodeRecord:
+    return NodeRecord(
+        id=row.id,
+        name=row.name,
+        address=row.address,
+        certificate=row.certificate,
+        pid=row.pid,
+        version=row.version,
+        python=row.python,
+        is_draining=row.is_draining,
+        machine=_machine_of(row.machine),
+        started_at=row.started_at,
+        seen_at=row.seen_at,
+    )
 
 
 def _machine_of(said: Mapping[str, int]) -> MachineStats:
@@ -99,17 +100,18 @@ def _machine_of(said: Mapping[str, int]) -> MachineStats:
 
 async def leases_of(session: Session, spec_id: str | None = None) -> list[NodeLease]:
     """Returns the leases of one specification, or of all, oldest first."""
-    return [
-        NodeLease(
-            spec_id=row.spec_id,
-            node_id=row.node_id or "",
-            deployment_id=row.deployment_id,
-            generation=row.generation,
-            is_kept=row.is_kept and row.node_id is None,
-            problem=row.problem or "",
-        )
-        for row in await repository.leases(session, spec_id)
-    ]
+    return [_lease(row) for row in await repository.leases(session, spec_id)]
+
+
+def _lease(row: Any) -> NodeLease:
+    return NodeLease(
+        spec_id=row.spec_id,
+        node_id=row.node_id or "",
+        deployment_id=row.deployment_id,
+        generation=row.generation,
+        is_kept=row.is_kept and row.node_id is None,
+        problem=row.problem or "",
+    )
 
 
 async def take(
@@ -220,20 +222,14 @@ class LeaseWatch:
             now = self._clock()
             if now - self._last > GONE_AFTER_S / 3:
                 self._since = now
-            if now - self._since >= GONE_AFTER_S:
-                await self._forget_gone()
-            # A node and its leases may change between the statements, as between two polls.
-            async with self._database.autocommit() as session:
-                nodes_and_leases = await nodes_of(session), await leases_of(session)
+            rows = await repository.fleet(self._database, GONE_AFTER_S)
+            if now - self._since >= GONE_AFTER_S and any(row.is_silent for row in rows):
+                async with self._database.transaction() as session:
+                    await repository.delete_silent_nodes(session, GONE_AFTER_S)
+                rows = await repository.fleet(self._database, GONE_AFTER_S)
             self._last = now
-            return nodes_and_leases
-
-    async def _forget_gone(self) -> None:
-        async with self._database.autocommit() as session:
-            if not await repository.has_silent_node(session, GONE_AFTER_S):
-                return
-        async with self._database.transaction() as session:
-            await repository.delete_silent_nodes(session, GONE_AFTER_S)
+            nodes = [_node(row) for row in rows if row.id is not None]
+            return nodes, [_lease(row) for row in rows if row.generation is not None]
 
 
 class SupersededError(Exception):
@@ -275,15 +271,20 @@ class Registration:
             "used_bytes": machine.used_bytes,
             "reserved_bytes": machine.reserved_bytes,
         }
+        held_leases = await repository.write_heartbeat(
+            database, self.id, self.certificate, report, is_draining=is_draining
+        )
+        return await self._register_again(database) if held_leases is None else held_leases
+
+    async def _register_again(self, database: Database) -> dict[str, int]:
+        """Registers a node that was silent for too long, so that its leases were deleted."""
         async with database.transaction() as session:
-            shown = await repository.write_heartbeat(
-                session, self.id, report, is_draining=is_draining
-            )
-            if shown is None:
-                # The node was silent for too long, and its leases were deleted.
-                await self._write(session)
-            elif shown != self.certificate:
+            if await repository.locked_certificate(session, self.id) not in (
+                None,
+                self.certificate,
+            ):
                 raise SupersededError
+            await self._write(session)
             rows = await repository.leases_on(session, self.id)
             return {row.spec_id: row.generation for row in rows}
 

@@ -4,10 +4,21 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, select, text, update
+from sqlalchemy import (
+    Interval,
+    Row,
+    Select,
+    bindparam,
+    delete,
+    false,
+    func,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 
-from stoker.store.db import Session
+from stoker.store.db import Database, Session
 from stoker.store.tables.nodes import Lease, Node
 
 _LEASING = 0x73746F6C
@@ -15,9 +26,78 @@ _LEASING = 0x73746F6C
 PLACING = "stoker_placing"
 """PostgreSQL's notification channel for new leases."""
 _NOW = func.clock_timestamp()
-# Every gateway reads these once a second, and building a statement takes as long as reading it.
-_LEASES = select(Lease).order_by(Lease.generation)
-_NODES = select(Node).order_by(Node.id)
+
+
+# --- statements that run every second, built once: building takes as long as running ---
+
+
+def _fleet() -> Select[*tuple[Any, ...]]:
+    node = [getattr(Node, column.name) for column in Node.__table__.columns]
+    is_silent = Node.seen_at < _NOW - bindparam("silent_for", type_=Interval())
+    lease = [
+        getattr(Lease, name)
+        for name in ("generation", "spec_id", "node_id", "deployment_id", "is_kept", "problem")
+    ]
+    # Joined on `false`, so that each node and each lease is a row of its own.
+    return (
+        select(*node, is_silent.label("is_silent"), *lease)
+        .join_from(Node, Lease, false(), full=True)
+        .order_by(Node.id, Lease.generation)
+    )
+
+
+_FLEET = _fleet()
+
+
+def _heartbeat() -> Select[str, int]:
+    beat = (
+        update(Node)
+        .where(Node.id == bindparam("own_id"), Node.certificate == bindparam("own_certificate"))
+        .values(
+            seen_at=_NOW,
+            is_draining=bindparam("drains"),
+            machine=bindparam("report", type_=Node.machine.type),
+        )
+        .returning(Node.id)
+        .cte("beat")
+    )
+    return (
+        select(Lease.spec_id, Lease.generation)
+        .select_from(beat)
+        .outerjoin(Lease, Lease.node_id == beat.c.id)
+    )
+
+
+_HEARTBEAT = _heartbeat()
+
+
+async def fleet(database: Database, silent_s: float) -> Sequence[Row[Any]]:
+    """Returns all nodes by id, then all leases, oldest first. A row has the columns of a node, or
+    those of a lease. `is_silent` is True for a node without a heartbeat for `silent_s` seconds.
+    """
+    return await database.poll(_FLEET, {"silent_for": timedelta(seconds=silent_s)})
+
+
+async def write_heartbeat(
+    database: Database,
+    node_id: str,
+    certificate: str,
+    machine: Mapping[str, int],
+    *,
+    is_draining: bool,
+) -> dict[str, int] | None:
+    """Stores a heartbeat of a node. Returns the node's leases: specification → generation. Returns
+    None if the node does not exist or has another certificate.
+
+    Args:
+        machine: the node's report of its machine.
+    """
+    own = {"own_id": node_id, "own_certificate": certificate}
+    report = {"drains": is_draining, "report": machine}
+    rows = await database.poll(_HEARTBEAT, own | report)
+    if not rows:
+        return None
+    return {row.spec_id: row.generation for row in rows if row.spec_id is not None}
 
 
 # --- leases ---
@@ -25,7 +105,7 @@ _NODES = select(Node).order_by(Node.id)
 
 async def leases(session: Session, spec_id: str | None = None) -> Sequence[Lease]:
     """Returns the leases of one specification, or of all, oldest first."""
-    statement = _LEASES
+    statement = select(Lease).order_by(Lease.generation)
     if spec_id is not None:
         statement = statement.where(Lease.spec_id == spec_id)
     return (await session.scalars(statement)).all()
@@ -95,38 +175,24 @@ async def delete_leases_on(session: Session, node_id: str) -> None:
 
 async def nodes(session: Session) -> Sequence[Node]:
     """Returns all nodes, ordered by id."""
-    return (await session.scalars(_NODES)).all()
-
-
-async def has_silent_node(session: Session, silent_s: float) -> bool:
-    """Returns True if a node has sent no heartbeat for longer than `silent_s` seconds."""
-    silent = select(Node.id).where(_is_silent(silent_s)).limit(1)
-    return await session.scalar(silent) is not None
+    return (await session.scalars(select(Node).order_by(Node.id))).all()
 
 
 async def delete_silent_nodes(session: Session, silent_s: float) -> None:
     """Deletes nodes that have sent no heartbeat for longer than `silent_s` seconds."""
     # A node that returns at this moment locks its row, and is not deleted.
-    gone = select(Node.id).where(_is_silent(silent_s)).with_for_update(skip_locked=True)
+    is_silent = Node.seen_at < _NOW - timedelta(seconds=silent_s)
+    gone = select(Node.id).where(is_silent).with_for_update(skip_locked=True)
     await session.execute(delete(Node).where(Node.id.in_(gone)))
 
 
-def _is_silent(silent_s: float) -> ColumnElement[bool]:
-    return Node.seen_at < _NOW - timedelta(seconds=silent_s)
-
-
-async def write_heartbeat(
-    session: Session, node_id: str, machine: Mapping[str, int], *, is_draining: bool
-) -> str | None:
-    """Stores a heartbeat of a node. Returns the certificate of the process that is registered as
-    this node, or None if the node does not exist.
-
-    Args:
-        machine: the node's report of its machine.
+async def locked_certificate(session: Session, node_id: str) -> str | None:
+    """Returns the certificate of the process that is registered as this node, and locks its row.
+    Returns None if the node does not exist.
     """
-    values: dict[str, Any] = {"seen_at": _NOW, "is_draining": is_draining, "machine": machine}
-    mine = update(Node).where(Node.id == node_id).values(values).returning(Node.certificate)
-    return await session.scalar(mine)
+    return await session.scalar(
+        select(Node.certificate).where(Node.id == node_id).with_for_update()
+    )
 
 
 async def write_node(session: Session, registered: Mapping[str, Any]) -> None:
