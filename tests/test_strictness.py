@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from stoker.base.strict_json import Strict
+from stoker.base.strict_json import MOST_DEPTH, Strict, check_storable
 from stoker.inference.openai.sampling import OpenAIRequest
 from stoker.models.tasks.base import TaskRequest
 from stoker.platform.web.schemas import RequestModel
@@ -144,3 +144,26 @@ class TestForms:
         for wrong in ('{"seconds": true}', '{"is_on": 1}'):
             with pytest.raises(ValidationError):
                 OpenAIExample.model_validate_json(wrong)
+
+
+class TestStorable:
+    @pytest.mark.parametrize("in_lists", [True, False])
+    @pytest.mark.parametrize("leaf", [1, "text", [], {}])
+    def test_the_deepest_value(self, leaf: Any, in_lists: bool) -> None:
+        value = leaf
+        for _ in range(MOST_DEPTH):
+            value = [value] if in_lists else {"a": value}
+        check_storable(value)
+        with pytest.raises(ValueError, match=f"nested more than {MOST_DEPTH} levels deep"):
+            check_storable([value])
+
+    @pytest.mark.parametrize("value", [["a", {"b": ["\0"]}], {"a": [{"\0": 1}]}])
+    def test_nul_in_a_key_or_value(self, value: Any) -> None:
+        check_storable(value, takes_nul=True)
+        with pytest.raises(ValueError, match=r"U\+0000"):
+            check_storable(value)
+
+    @pytest.mark.parametrize("value", [[["\ud83d"]], {"a": {"\ude00": 1}}])
+    def test_half_of_a_surrogate_pair(self, value: Any) -> None:
+        with pytest.raises(ValueError, match="half of a surrogate pair"):
+            check_storable(value, takes_nul=True)

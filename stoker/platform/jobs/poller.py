@@ -28,7 +28,7 @@ class JobPoller:
             runners: maps the table of each kind of jobs to its runner.
         """
         self._database = database
-        self._runners = {table.__tablename__: runner for table, runner in runners.items()}
+        self._runners = {repository.name_of(table): runner for table, runner in runners.items()}
         self._tables = tuple(runners)
         self._clock = clock
         for runner in runners.values():

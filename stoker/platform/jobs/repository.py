@@ -73,6 +73,11 @@ async def due_tables(
     return [row.name for row in await database.poll(_due_tables(tables), {"now": now})]
 
 
+def name_of(table: type[Any]) -> str:
+    """Returns the name of a table in the database."""
+    return table.__tablename__
+
+
 # Cached because building a statement takes longer than its execution in the database.
 @functools.cache
 def _due_tables(tables: tuple[type[Job], ...]) -> CompoundSelect[str]:
@@ -84,7 +89,7 @@ def _due_tables(tables: tuple[type[Job], ...]) -> CompoundSelect[str]:
         is_free = or_(table.lock_expires_at.is_(None), table.lock_expires_at <= now)
         is_time = or_(table.not_before.is_(None), table.not_before <= now)
         due_rows = select(table.id).where(is_unfinished, is_free, is_time)
-        name: ColumnElement[str] = literal_column(f"'{table.__tablename__}'", String)
+        name: ColumnElement[str] = literal_column(f"'{name_of(table)}'", String)
         names.append(select(name.label("name")).where(due_rows.exists()))
     return union_all(*names)
 
