@@ -162,8 +162,10 @@ def _serve(
         log.exception("model could not be loaded")
         link.send(load_failure(error, spec.model_dir))
         return 0
-    # Loading leaves memory behind, for example of weights in their stored type.
+    # Loading leaves memory behind, for example of weights in their stored type. The first
+    # measurement would count it as the model's need.
     graphics.release_cache()
+    allocator.give_back()
     worker.start()
     seconds = time.perf_counter() - started
     notices = _notices(spec, worker)
