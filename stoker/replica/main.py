@@ -162,8 +162,10 @@ def _serve(
         log.exception("model could not be loaded")
         link.send(load_failure(error, spec.model_dir))
         return 0
-    # Loading leaves memory behind, for example of weights in their stored type.
+    # Loading leaves memory behind, for example of weights in their stored type. The first
+    # measurement would count it as the model's need.
     graphics.release_cache()
+    allocator.give_back()
     worker.start()
     seconds = time.perf_counter() - started
     notices = _notices(spec, worker)
@@ -313,8 +315,8 @@ class Weight(NamedTuple):
 
 
 class Scales:
-    """Measures a replica's memory, less often while it is idle, and returns its freed memory to the
-    kernel.
+    """Measures a replica's memory, also after its first pass and less often while it is idle.
+    Returns its freed memory to the kernel.
     """
 
     def __init__(self) -> None:
@@ -322,12 +324,16 @@ class Scales:
         self._last = -math.inf
         self._seen = ("", -1)
         self._has_rested = False
+        self._has_computed = False
 
     def look(self, worker: Serving) -> None:
         now, state = time.monotonic(), (worker.engine, worker.counters.progress)
         is_idle = state == self._seen and not worker.accepted
         rests = is_idle and self._has_rested
-        if now - self._last >= (IDLE_WEIGHING_S if rests else WEIGHING_S):
+        # Passes map the weights, so the first measurement says little before the first pass.
+        is_first = worker.counters.busy_s > 0 and not self._has_computed
+        if is_first or now - self._last >= (IDLE_WEIGHING_S if rests else WEIGHING_S):
+            self._has_computed = worker.counters.busy_s > 0
             if is_idle and not rests:
                 allocator.give_back()
                 graphics.release_cache(least=graphics.IDLE_CACHE_BYTES)

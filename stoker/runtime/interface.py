@@ -55,6 +55,10 @@ class ModelLocator(Protocol):
         """
         ...
 
+    async def content(self, spec: DeploymentSpec) -> str:
+        """Returns a digest that models with the same files share. Empty if it is not known."""
+        ...
+
     async def adapters(self, spec: DeploymentSpec) -> Path:
         """Returns the folder of the adapters that calls of a deployment may name. Each adapter has
         its own subfolder. Adapters are added and removed while the folder is in use.

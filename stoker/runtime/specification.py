@@ -46,6 +46,10 @@ class DeploymentSpec:
     max_queue: int = 256
     memory_bytes: int = 0
     """Bytes of memory that one replica needs, as currently known: measured before, or estimated."""
+    weight_bytes: int = 0
+    """Bytes of the model's weights, if `memory_bytes` was estimated from them. 0 if it was measured
+    or the weights are unknown.
+    """
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     has_adapters: bool = False
     """True if calls may name adapters and replicas have a folder for them."""

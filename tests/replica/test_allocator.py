@@ -55,4 +55,4 @@ def test_an_idle_replica_gives_it_back() -> None:
         "allocator.give_back(); print(resident_mib())"
     )
     assert after_pass - at_first >= 24
-    assert after_release - at_first <= 4
+    assert after_release - at_first <= 8

@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from stoker.replica.main import Stopping, _pass_on
+import pytest
+
+from stoker.replica import main
+from stoker.replica.counters import Counters
+from stoker.replica.main import Scales, Stopping, Weight, _pass_on
 from stoker.wire.protocol import Cancel
 from stoker.wire.sleep import Sleep, Wake
 
@@ -42,3 +46,30 @@ def test_moves_are_passed_to_a_worker_that_can_sleep() -> None:
 def test_moves_of_another_worker_are_ignored() -> None:
     worker: Any = object()
     _pass_on(Sleep(), worker)
+
+
+def test_memory_is_measured_again_after_the_first_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it, the weights are not mapped."""
+
+    class Worker:
+        engine, accepted, children = "torch", 0, ()
+
+        def __init__(self) -> None:
+            self.counters = Counters()
+
+    def weigh(_processes: object) -> Weight:
+        times.append(len(times))
+        return Weight(own=len(times))
+
+    times: list[int] = []
+    monkeypatch.setattr(main, "weigh", weigh)
+    monkeypatch.setattr(main, "WEIGHING_S", 3600)
+    worker: Any = Worker()
+    scales = Scales()
+    for _ in range(3):
+        scales.look(worker)
+    assert scales.weight.own == 1
+    worker.counters.passed(1, 0.1)
+    for _ in range(3):
+        scales.look(worker)
+    assert scales.weight.own == 2

@@ -353,6 +353,9 @@ class Folders:
             raise LoadError("it is not there.")
         return self._folder
 
+    async def content(self, spec: DeploymentSpec) -> str:
+        return ""
+
 
 @contextlib.asynccontextmanager
 async def runtime_on(

@@ -6,6 +6,7 @@ session is ready.
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -25,7 +26,14 @@ from stoker.registry.artifacts.streaming import transfers
 from stoker.store import db
 from stoker.store.blobs import BlobLostError, Blobs, StoreUnavailableError
 from stoker.store.db import Session
-from stoker.store.tables.artifacts import CLOSED, Artifact, ArtifactStatus, Upload, UploadStatus
+from stoker.store.tables.artifacts import (
+    CLOSED,
+    Artifact,
+    ArtifactStatus,
+    Upload,
+    UploadFile,
+    UploadStatus,
+)
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +201,31 @@ async def files_of(session: Session, upload_id: str) -> dict[str, tuple[str, int
     """Returns the files of a completed upload. Maps each path to its blob key and size in bytes."""
     files = await repository.files(session, upload_id)
     return {file.path: (file.blob_key, file.size or 0) for file in files}
+
+
+async def content_of(session: Session, upload_id: str) -> str:
+    """Returns a digest of the paths and contents of a completed upload's files. Empty if there are
+    no files, or if the server has not computed all digests.
+    """
+    digest = hashlib.sha256()
+    files = await repository.files(session, upload_id)
+    for file in files:
+        content = file.sha256 or await _digest_of_parts(session, file)
+        if content is None:
+            return ""
+        digest.update(hashlib.sha256(file.path.encode()).digest() + content)
+    return digest.hexdigest() if files else ""
+
+
+async def _digest_of_parts(session: Session, file: UploadFile) -> bytes | None:
+    """Returns a digest of the digests of a file's parts. None if they are not the whole file."""
+    parts = await repository.parts(session, file.upload_id, file.path)
+    if not parts or sum(part.size for part in parts) != file.size:
+        return None
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.size.to_bytes(8, "big") + part.sha256)
+    return digest.digest()
 
 
 async def card(platform: Platform, account_id: str, artifact_id: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from stoker.base.config import Settings
 from stoker.base.errors import InvalidRequestError
 from stoker.inspection import Inspection, InspectionError, inspect
-from stoker.inspection.inspector import MIN_WORKING_BYTES
+from stoker.inspection.inspector import MIN_WORKING_BYTES, WORKING_SHARE
 from stoker.inspection.readers import FolderReader
 from stoker.models.tasks.registry import PIPELINES
 from stoker.registry.artifacts import repository as artifacts
@@ -17,6 +17,9 @@ from stoker.registry.deployments.folders import source_folder
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Artifact
 from stoker.store.tables.deployments import Deployment
+
+_SMALL_BYTES = (WORKING_SHARE + 1) * MIN_WORKING_BYTES
+"""Estimates up to this size are the weights and `MIN_WORKING_BYTES`."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,13 @@ def of_artifact(artifact: Artifact, dtype: str) -> int:
 
 def of_folder(inspection: Inspection, dtype: str) -> int:
     return _bytes(inspection.memory_bytes, inspection.parameters, dtype)
+
+
+def weight_bytes(estimate: int) -> int:
+    """Returns the bytes of the weights that an estimate contains. 0 if they are not known, because
+    the model is large: its estimate contains a share of them.
+    """
+    return max(estimate - MIN_WORKING_BYTES, 0) if estimate <= _SMALL_BYTES else 0
 
 
 async def inspected_folder(settings: Settings, source: str, pipeline: str | None) -> SourceFolder:

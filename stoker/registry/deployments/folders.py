@@ -207,6 +207,13 @@ class ModelFolders:
             raise LoadError("the artifact's files do not exist any more.")
         return files
 
+    async def content(self, spec: DeploymentSpec) -> str:
+        if ":" in spec.source:
+            # An operator's folder can change, and a merged one has no digest.
+            return ""
+        async with self._database.reading() as session:
+            return await artifacts.content_of(session, spec.source)
+
     async def _merge(self, spec: DeploymentSpec, target: Path) -> None:
         how, adapter, base = spec.source.removeprefix(MERGED).split(":", 2)
         files = await self._files(adapter)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.models.engines.record import INT8, TF32
+from stoker.registry.deployments import estimates
 from stoker.registry.deployments.directory import DirectoryEntry, VersionShare
 from stoker.registry.deployments.folders import FOLDER, merged_source
 from stoker.runtime.specification import DeploymentSpec, Readiness
@@ -53,9 +54,17 @@ def spec_of(row: Deployment, version: DeploymentVersion | None = None) -> Deploy
         idle_timeout_s=row.idle_timeout_s,
         max_queue=row.max_queue,
         memory_bytes=runs.memory_bytes or 0,
+        weight_bytes=_weight_bytes(runs),
         config=runs.config,
         has_adapters=row.has_adapters,
     )
+
+
+def _weight_bytes(runs: Deployment | DeploymentVersion) -> int:
+    """Returns `DeploymentSpec.weight_bytes`."""
+    # A merged adapter begins with the value of its base, measured or not.
+    is_estimated = not runs.is_measured and not runs.base_source
+    return estimates.weight_bytes(runs.memory_bytes or 0) if is_estimated else 0
 
 
 def prepared_spec(row: Deployment, version: DeploymentVersion) -> DeploymentSpec:

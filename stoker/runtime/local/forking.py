@@ -12,12 +12,13 @@ from stoker.runtime.local.memory.devices import Device, DeviceNeed
 from stoker.runtime.local.memory.measurements import Measurements
 from stoker.runtime.local.memory.memory import MemoryAllocator, ReplicaEndedError
 from stoker.runtime.local.memory.replica_table import Resident
+from stoker.runtime.local.memory.sizing import Sizing
 from stoker.runtime.local.own_sleep import OwnSleep
 from stoker.runtime.local.processes.checkpoints import Checkpoints
 from stoker.runtime.local.processes.log_files import LogFiles
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
-from stoker.runtime.local.starter import ReplicaStarter, need_of
+from stoker.runtime.local.starter import ReplicaStarter
 from stoker.runtime.observed import DeviceClaim
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import SleepError
@@ -39,6 +40,7 @@ class ForkingLauncher:
         processes: Processes,
         conversions: Conversions,
         findings: Measurements,
+        sizing: Sizing,
         device_sizing: DeviceSizing,
         engines: AutomaticEngine,
         starter: ReplicaStarter,
@@ -52,6 +54,7 @@ class ForkingLauncher:
         self._processes = processes
         self._conversions = conversions
         self._findings = findings
+        self._sizing = sizing
         self._device_sizing = device_sizing
         self._engines = engines
         self._starter = starter
@@ -70,7 +73,7 @@ class ForkingLauncher:
     async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
         replica_id = new_id(Prefix.REPLICA)
         self._pools.mark_due(spec.id)
-        need, device_need = need_of(spec), self._device_need(spec)
+        need, device_need = self._sizing.need(spec), self._device_need(spec)
         if is_needed:
             await self._memory.claim(replica_id, need, device_need)
         elif not self._memory.take(replica_id, need, device_need):
@@ -78,10 +81,10 @@ class ForkingLauncher:
         return replica_id
 
     def has_room(self, spec: DeploymentSpec) -> bool:
-        return self._memory.has_room(need_of(spec), self._device_need(spec))
+        return self._memory.has_room(self._sizing.need(spec), self._device_need(spec))
 
     def shortage(self, spec: DeploymentSpec) -> str:
-        return self._memory.shortage(need_of(spec), self._device_need(spec))
+        return self._memory.shortage(self._sizing.need(spec), self._device_need(spec))
 
     def ending(self, replica_id: str) -> None:
         self._memory.ending(replica_id)

@@ -168,6 +168,7 @@ class LocalRuntime:
             processes=self._processes,
             conversions=self._conversions,
             findings=findings,
+            sizing=self._sizing,
             device_sizing=device_sizing,
             engines=engines,
             starter=starter,

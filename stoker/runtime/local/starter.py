@@ -75,6 +75,10 @@ class _Plan:
         return bool(self.visible_devices)
 
     @property
+    def sharing_key(self) -> str:
+        return f"{self.spec.pipeline}-{self.device}-{self.spec.dtype}"
+
+    @property
     def is_plain(self) -> bool:
         """True if a prepared worker can become the replica. The claim was made before, and an
         engine may have been installed since.
@@ -133,6 +137,7 @@ class ReplicaStarter:
         _check_served(spec)
         await self._weigh(spec, folder, replica_id)
         plan = await self._plan(spec, folder, replica_id)
+        await self._learn_from_twins(spec, plan.sharing_key)
         worker = await self._prepared.take(
             replica_id, folder, plan.openings, is_plain=plan.is_plain
         )
@@ -181,7 +186,7 @@ class ReplicaStarter:
         else:
             cell = self._cells.make(replica_id)
         budget_key = f"{plan.device}-{spec.dtype}-{self._threads}"
-        sharing_key = f"{spec.pipeline}-{plan.device}-{spec.dtype}"
+        sharing_key = plan.sharing_key
         callbacks = self._callbacks(
             spec,
             budget_key,
@@ -247,6 +252,19 @@ class ReplicaStarter:
             worker.id if worker else None,
         )
         return replica
+
+    async def _learn_from_twins(self, spec: DeploymentSpec, sharing_key: str) -> None:
+        """Uses the measurements of the account's other models with the same files, if this one was
+        not measured.
+
+        Accounts share none, so that a replica cannot affect the answers of another account.
+        """
+        if self._findings.sharing(spec.source, sharing_key):
+            return
+        content = await self._folders.content(spec)
+        # The measurements of a deployment that was deleted meanwhile would stay for ever.
+        if content and self._pools.get(spec.id):
+            self._findings.adopt(spec.source, f"{spec.account_id}-{content}")
 
     def _callbacks(
         self,

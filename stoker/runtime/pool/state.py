@@ -92,7 +92,7 @@ class State:
 
     def set_memory(self, memory_bytes: int) -> None:
         """Sets the measured memory need of one replica."""
-        self.spec = replace(self.spec, memory_bytes=memory_bytes)
+        self.spec = replace(self.spec, memory_bytes=memory_bytes, weight_bytes=0)
 
     def stop(self) -> None:
         """Records that the deployment is no longer wanted to run."""

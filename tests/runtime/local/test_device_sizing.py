@@ -60,6 +60,9 @@ class World:
     async def folder(self, spec: DeploymentSpec, *, is_ahead: bool = False) -> Path:
         return self.model
 
+    async def content(self, spec: DeploymentSpec) -> str:
+        return ""
+
     async def connect(
         self, replica_id: str, generation: int, callbacks: ReplicaCallbacks
     ) -> ReplicaHandle:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from stoker.base.config import MIB, Settings
+from stoker.inspection.inspector import _memory_bytes
+from stoker.registry.deployments import estimates
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.replica_table import Resident
@@ -98,3 +100,75 @@ async def test_no_kill_makes_a_model_need_more_than_there_is(world: World) -> No
     known = world.needed
     world.runtime._sizing.raise_estimate(world.resident)
     assert world.needed == known == int(1000 * MIB * HEADROOM)
+
+
+class TestKinds:
+    """Models with an estimate of 300 MiB, of which 172 MiB are weights."""
+
+    WEIGHTS = 172 * MIB
+
+    @pytest.fixture
+    def unmeasured(self, world: World) -> DeploymentSpec:
+        world.resident.spec = replace(world.spec, weight_bytes=self.WEIGHTS)
+        weights = 100 * MIB
+        return replace(world.spec, id="dep_2", memory_bytes=228 * MIB, weight_bytes=weights)
+
+    def claimed(self, world: World, spec: DeploymentSpec) -> int:
+        return world.runtime._sizing.need(spec).size
+
+    async def test_the_next_model_claims_its_weights_and_what_the_first_needed(
+        self, world: World, unmeasured: DeploymentSpec
+    ) -> None:
+        assert self.claimed(world, unmeasured) == 228 * MIB
+        world.measure(220)
+        world.measure(210)
+        beside = int(220 * MIB * HEADROOM) - self.WEIGHTS
+        assert self.claimed(world, unmeasured) == 100 * MIB + beside
+
+    async def test_more_than_the_estimate_is_claimed_if_the_first_needed_more(
+        self, world: World, unmeasured: DeploymentSpec
+    ) -> None:
+        world.measure(400)
+        assert self.claimed(world, unmeasured) > 228 * MIB
+
+    async def test_a_model_never_claims_less_than_its_weights(
+        self, world: World, unmeasured: DeploymentSpec
+    ) -> None:
+        world.measure(50)
+        assert self.claimed(world, unmeasured) > 100 * MIB
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"engine": "openvino"},
+            {"dtype": "bfloat16"},
+            {"device": "cuda"},
+            {"pipeline": "text-generation"},
+            {"config": {"speculation": "off"}},
+            {"has_adapters": True},
+            {"weight_bytes": 0},
+        ],
+        ids=str,
+    )
+    async def test_other_models_claim_their_estimates(
+        self, world: World, unmeasured: DeploymentSpec, change: dict[str, Any]
+    ) -> None:
+        world.measure(220)
+        assert self.claimed(world, replace(unmeasured, **change)) == 228 * MIB
+
+    async def test_a_measured_model_claims_what_it_needed(
+        self, world: World, unmeasured: DeploymentSpec
+    ) -> None:
+        known = replace(world.spec, weight_bytes=self.WEIGHTS)
+        world.runtime.apply(known, running=False)
+        world.measure(220)
+        spec = world.runtime._pools.find(SPEC.id).spec
+        assert self.claimed(world, spec) == spec.memory_bytes == int(220 * MIB * HEADROOM)
+
+
+def test_the_weights_in_an_estimate_are_those_of_the_inspection() -> None:
+    """Large models have other estimates, of which a share is for passes."""
+    for weights in (0, 40 * MIB, 640 * MIB):
+        assert estimates.weight_bytes(_memory_bytes(weights)) == weights
+    assert estimates.weight_bytes(_memory_bytes(641 * MIB)) == 0
+    assert estimates.weight_bytes(0) == 0

@@ -30,6 +30,9 @@ class Folders:
             raise LoadError("it is not there.")
         return self.found
 
+    async def content(self, spec: DeploymentSpec) -> str:
+        return ""
+
 
 @pytest.fixture
 async def folders() -> Folders:

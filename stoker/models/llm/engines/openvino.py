@@ -15,6 +15,7 @@ import torch
 
 from stoker.models.adapters import graph
 from stoker.models.llm.blocks import BlockCache
+from stoker.models.llm.engines import pages
 from stoker.models.llm.engines.ir import IR, TRACED, Facts
 from stoker.wire.protocol import Precision, Sharing
 
@@ -77,14 +78,18 @@ class OpenVinoRunner:
         least = -(-self.max_length // BLOCK_TOKENS)
         blocks = max(least, cache_bytes // a_block)
         self._cache = BlockCache(blocks, BLOCK_TOKENS)
+        self._memory: list[npt.NDArray[np.uint8]] = []
+        """Memory of the keys and values. The request only has its addresses."""
         self._set_caches(shapes, blocks)
 
     def _set_caches(self, shapes: dict[str, tuple[Any, list[int]]], blocks: int) -> None:
         import openvino
 
         for name, (kind, sizes) in shapes.items():
-            # The kernel allocates pages only as they are written.
-            self._request.set_tensor(name, openvino.Tensor(kind, openvino.Shape([blocks, *sizes])))
+            memory = pages.zeroed(blocks * int(np.prod(sizes)) * kind.size)
+            self._memory.append(memory)
+            shape = openvino.Shape([blocks, *sizes])
+            self._request.set_tensor(name, openvino.Tensor(memory, shape, kind))
 
     def enter_thread(self) -> None:
         # OpenMP stores the number per thread that opens parallel regions.

@@ -10,7 +10,7 @@ import importlib.metadata
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -25,6 +25,8 @@ _LIBRARIES = ("torch", "transformers")
 
 _CONTEXTS = "contexts of devices"
 """Name of the file's content, in place of a model's source."""
+_CONTENT = "content"
+"""Key of the digest of a model's files, among its values."""
 
 
 class Measurements:
@@ -37,6 +39,11 @@ class Measurements:
         self._versions = "-".join(versions)
         self._unwritten: dict[str, dict[str, int | str]] = {}
         """Maps a source to the values that its file lacks."""
+        self._contents: dict[Path, str] = {}
+        """Maps a model's measurements to the digest of the model's files."""
+        for path in folder.glob("batch-*.json"):
+            if content := _stored(path).get(_CONTENT):
+                self._contents[path] = str(content)
 
     def budgets(self, source: str, key: str) -> dict[str, int]:
         """Maps each engine to its budget, from the keys `ENGINE-{key}`."""
@@ -113,8 +120,25 @@ class Measurements:
     def keep_context_bytes(self, kind: str, size: int) -> None:
         self._keep(_CONTEXTS, kind, size)
 
+    def adopt(self, source: str, content: str) -> None:
+        """Copies the values that a model lacks from models with the same files.
+
+        Args:
+            content: digest that models with the same files share.
+        """
+        own, path = self._read(source), self._path(source)
+        values: dict[str, Any] = {_CONTENT: content}
+        for other, known in self._contents.items():
+            if known == content and other != path:
+                values |= _stored(other)
+        self._contents[path] = content
+        if lacking := {key: value for key, value in values.items() if key not in own}:
+            self._unwritten.setdefault(source, {}).update(lacking)
+            self._write(source)
+
     def forget(self, source: str) -> None:
         self._unwritten.pop(source, None)
+        self._contents.pop(self._path(source), None)
         try:
             self._path(source).unlink(missing_ok=True)
         except OSError:
@@ -156,10 +180,16 @@ class Measurements:
         return True
 
     def _read(self, source: str) -> dict[str, Any]:
-        stored: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):
-            stored = json.loads(self._path(source).read_text())
-        return stored | self._unwritten.get(source, {})
+        return _stored(self._path(source)) | self._unwritten.get(source, {})
 
     def _path(self, source: str) -> Path:
         return self._folder / f"batch-{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    """Returns a file's values. Empty if the file cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        stored = json.loads(path.read_text())
+        if isinstance(stored, dict):
+            return cast("dict[str, Any]", stored)
+    return {}

@@ -10,6 +10,7 @@ from stoker.runtime.amounts import in_words
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.local.memory.claims import Need
 from stoker.runtime.local.memory.device_sizing import DeviceSizing
+from stoker.runtime.local.memory.kinds import KindNeeds
 from stoker.runtime.local.memory.memory import MemoryAllocator
 from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.metering import Meter
@@ -39,6 +40,7 @@ class Sizing:
         self._listener = listener
         self._measured: dict[str, int] = {}
         """Maps a deployment to the highest measured bytes of one replica."""
+        self._kinds = KindNeeds()
 
     # --- deployments ---
 
@@ -51,7 +53,13 @@ class Sizing:
         if before and not spec.runs_like(before):
             self._measured.pop(spec.id, None)
         known = self._measured.get(spec.id) or spec.memory_bytes or UNKNOWN_BYTES
-        return spec if known == spec.memory_bytes else replace(spec, memory_bytes=known)
+        if known == spec.memory_bytes:
+            return spec
+        return replace(spec, memory_bytes=known, weight_bytes=0)
+
+    def need(self, spec: DeploymentSpec) -> Need:
+        """Returns the machine's memory that one replica claims."""
+        return Need(spec.id, self._kinds.claimed(spec), spec.account_id)
 
     def reserve(self, spec: DeploymentSpec, *, running: bool) -> None:
         """Reserves memory for a deployment if it is `hot` and running, and removes the reservation
@@ -124,6 +132,9 @@ class Sizing:
         if replica.vitals.own_bytes == resident.stale_bytes:
             return
         needed = int(replica.vitals.own_bytes * HEADROOM)
+        if not self._memory.devices:
+            # A replica on a GPU does not have its weights in the machine's memory.
+            self._kinds.learn(spec, needed)
         if not spec.runs_like(pool.spec):
             # The deployment was changed, so its next replicas differ from this one.
             self._memory.resize(replica.id, max(needed, resident.used))

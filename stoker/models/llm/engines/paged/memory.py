@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from stoker.models.llm.engines import pages
 from stoker.models.llm.engines.paged.attention import AttentionLayer
 
 
@@ -69,7 +70,6 @@ def block_bytes(layers: Sequence[AttentionLayer], block_tokens: int) -> int:
 def _zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    # NumPy requests zeroed pages from the kernel, which allocates them only as they are written.
     size = int(np.prod(shape)) * dtype.itemsize
     library = torch.from_numpy  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return library(np.zeros(size, dtype=np.uint8)).view(dtype).view(*shape)
+    return library(pages.zeroed(size)).view(dtype).view(*shape)
