@@ -262,7 +262,7 @@ class ReplicaStarter:
         if self._findings.sharing(spec.source, sharing_key):
             return
         content = await self._folders.content(spec)
-        # The measurements of a deployment that was deleted meanwhile would stay for ever.
+        # The measurements of a deleted deployment would never be removed.
         if content and self._pools.get(spec.id):
             self._findings.adopt(spec.source, f"{spec.account_id}-{content}")
 
