@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from stoker.base.config import MIB, Settings
-from stoker.models.engines import catalogue, environments
+from stoker.models.engines import environments
 from stoker.models.engines.record import AUTO
 from stoker.models.llm.engines.memory import most_cache_bytes
-from stoker.models.tasks.registry import GENERATING, SERVED, engines
 from stoker.runtime.graphics import graphics_of, needs_device
 from stoker.runtime.interface import LoadError, ModelLocator
 from stoker.runtime.local.automatic_engine import AutomaticEngine
@@ -28,62 +26,24 @@ from stoker.runtime.local.memory.replica_table import Resident
 from stoker.runtime.local.processes.cores import most_preparation_processes
 from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.log_files import LogFiles
-from stoker.runtime.local.processes.machine import weights
 from stoker.runtime.local.processes.prepared_workers import PreparedWorker, PreparedWorkers
 from stoker.runtime.local.processes.processes import Processes
 from stoker.runtime.local.processes.sandboxes import Sandboxes
+from stoker.runtime.local.start_plan import StartPlan, begins_converted, check_served
 from stoker.runtime.observed import Reason
 from stoker.runtime.pool.callbacks import ReplicaCallbacks
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.runtime.pool.vitals import idle_heartbeat_s
 from stoker.runtime.specification import DeploymentSpec
-from stoker.sandbox import Opening
 from stoker.wire.notices import Notice
 from stoker.wire.passes import MOST_LOST
-from stoker.wire.protocol import ChosenPrecision, Execution, OwnEnvironment, ReplicaSpec, Sharing
+from stoker.wire.protocol import ChosenPrecision, OwnEnvironment, ReplicaSpec, Sharing
 
-BOTH_BYTES = 512 * MIB
-"""Maximum bytes of a language model's weights that may be in memory twice during the start. They
-are held as torch reads them, which takes no time, and compiled, which takes a second or two.
-"""
 FEW_CORES = 8
 """Maximum number of cores for which replicas that use all cores compute in turn. This was measured
 on two cores. A small model's pass cannot use many cores, so two passes at once may be faster there.
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """Decisions about one start."""
-
-    replica_id: str
-    spec: DeploymentSpec
-    started: DeploymentSpec
-    """Specification with the engine that was chosen for its device."""
-    folder: Path
-    device: str
-    visible_devices: str | None
-    openings: Sequence[Opening]
-    environment: OwnEnvironment | None
-    conversion: Path
-    adapters: Path | None
-    execution: Execution | None
-
-    @property
-    def is_on_device(self) -> bool:
-        return bool(self.visible_devices)
-
-    @property
-    def sharing_key(self) -> str:
-        return f"{self.spec.pipeline}-{self.device}-{self.spec.dtype}"
-
-    @property
-    def is_plain(self) -> bool:
-        """True if a prepared worker can become the replica. The claim was made before, and an
-        engine may have been installed since.
-        """
-        return not (self.execution or self.environment or self.adapters)
 
 
 class ReplicaStarter:
@@ -134,7 +94,7 @@ class ReplicaStarter:
 
     async def start(self, spec: DeploymentSpec, generation: int, replica_id: str) -> ReplicaHandle:
         folder = await self._folders.folder(spec)
-        _check_served(spec)
+        check_served(spec)
         await self._weigh(spec, folder, replica_id)
         plan = await self._plan(spec, folder, replica_id)
         await self._learn_from_twins(spec, plan.sharing_key)
@@ -148,7 +108,7 @@ class ReplicaStarter:
                 self._prepared.abandon(replica_id, worker)
             raise
 
-    async def _plan(self, spec: DeploymentSpec, folder: Path, replica_id: str) -> "_Plan":
+    async def _plan(self, spec: DeploymentSpec, folder: Path, replica_id: str) -> StartPlan:
         device, visible_devices = self.device(spec, replica_id)
         openings = await self._gpu_sandbox.openings() if device != "cpu" else ()
         is_on_device = bool(visible_devices)
@@ -161,7 +121,7 @@ class ReplicaStarter:
         # All other replicas switch to it after they have loaded.
         execution = self._conversions.chosen(spec, conversion)
         is_chosen = started.engine != spec.engine
-        return _Plan(
+        return StartPlan(
             replica_id=replica_id,
             spec=spec,
             started=started,
@@ -172,11 +132,11 @@ class ReplicaStarter:
             environment=environment,
             conversion=conversion,
             adapters=adapters,
-            execution=execution if _begins_converted(spec, folder) and not is_chosen else None,
+            execution=execution if begins_converted(spec, folder) and not is_chosen else None,
         )
 
     async def _fork(
-        self, plan: "_Plan", generation: int, worker: PreparedWorker | None
+        self, plan: StartPlan, generation: int, worker: PreparedWorker | None
     ) -> ReplicaHandle:
         """Forks the replica, or starts it in a prepared worker."""
         spec, replica_id = plan.spec, plan.replica_id
@@ -393,31 +353,3 @@ class ReplicaStarter:
 def need_of(spec: DeploymentSpec) -> Need:
     """Returns the machine's memory that one replica claims."""
     return Need(spec.id, spec.memory_bytes, spec.account_id)
-
-
-def _begins_converted(spec: DeploymentSpec, folder: Path) -> bool:
-    """Returns True if a replica starts with the model's conversion instead of answering with torch
-    while that is compiled.
-    """
-    if spec.pipeline not in GENERATING:
-        return False
-    files = weights(folder)
-    # torch would have to unpack the weights.
-    is_packed = any(path.suffix == ".gguf" for path in files)
-    return is_packed or sum(path.stat().st_size for path in files) > BOTH_BYTES
-
-
-def _check_served(spec: DeploymentSpec) -> None:
-    """Raises `LoadError` if the package that provided the engine or the pipeline was removed."""
-    if spec.pipeline not in SERVED:
-        raise LoadError(
-            f"This server no longer supports the pipeline '{spec.pipeline}'.", lasting=True
-        )
-    if spec.engine not in (AUTO, *engines(spec.pipeline)):
-        raise LoadError(catalogue.missing(spec.engine, spec.pipeline), lasting=True)
-    dtypes = catalogue.served_dtypes(spec.pipeline, SERVED[spec.pipeline].kind)
-    if spec.dtype not in (AUTO, *dtypes):
-        raise LoadError(
-            f"No engine on this server computes in '{spec.dtype}'. Set 'dtype' to 'auto'.",
-            lasting=True,
-        )

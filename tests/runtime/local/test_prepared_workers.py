@@ -21,7 +21,7 @@ from stoker.runtime.local.processes.gpu_sandbox import GpuSandbox
 from stoker.runtime.local.processes.linked_models import link_model
 from stoker.runtime.local.processes.prepared_workers import QUIET_S, RETRY_S, START_S
 from stoker.runtime.local.processes.sandboxes import Sandboxes
-from stoker.runtime.local.starter import _Plan
+from stoker.runtime.local.start_plan import StartPlan
 from stoker.sandbox import Opening, Wall
 from stoker.wire.host_messages import WorkerReport
 from stoker.wire.protocol import WorkerSpec
@@ -359,9 +359,9 @@ async def test_a_device_that_disappears_loses_it(world: World):
 
 @pytest.mark.parametrize("name", ["execution", "environment", "adapters"])
 def test_a_start_that_needs_other_folders_uses_no_worker(name: str):
-    names = [field.name for field in fields(_Plan)]
+    names = [field.name for field in fields(StartPlan)]
     nothing: dict[str, Any] = dict.fromkeys(names)
-    plan = _Plan(**nothing)
+    plan = StartPlan(**nothing)
     assert plan.is_plain
     needs: dict[str, Any] = {name: "/folder"}
     assert not replace(plan, **needs).is_plain
