@@ -311,11 +311,11 @@ class Weight(NamedTuple):
     proportional: int = 0
     """Bytes in pages, with shared pages divided among the processes that share them."""
     own: int = 0
-    """Bytes in pages that no other process shares."""
+    """Bytes in pages that no other process shares. 0 if not measured yet."""
 
 
 class Scales:
-    """Measures a replica's memory, also after its first pass and less often while it is idle.
+    """Measures a replica's memory, again after its first pass, and less often while it is idle.
     Returns its freed memory to the kernel.
     """
 
@@ -330,7 +330,6 @@ class Scales:
         now, state = time.monotonic(), (worker.engine, worker.counters.progress)
         is_idle = state == self._seen and not worker.accepted
         rests = is_idle and self._has_rested
-        # Passes map the weights, so the first measurement says little before the first pass.
         is_first = worker.counters.busy_s > 0 and not self._has_computed
         if is_first or now - self._last >= (IDLE_WEIGHING_S if rests else WEIGHING_S):
             self._has_computed = worker.counters.busy_s > 0
@@ -338,7 +337,9 @@ class Scales:
                 allocator.give_back()
                 graphics.release_cache(least=graphics.IDLE_CACHE_BYTES)
             self._has_rested = is_idle
-            self.weight = weigh((os.getpid(), *worker.children))
+            weight = weigh((os.getpid(), *worker.children))
+            # Passes map the weights, so a replica's need is unknown before the first pass.
+            self.weight = weight if self._has_computed else weight._replace(own=0)
             self._last, self._seen = now, state
 
 

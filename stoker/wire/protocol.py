@@ -336,7 +336,9 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     memory_bytes: int
     """Proportional set size in bytes: shared pages count by share."""
     own_bytes: int
-    """Unique set size in bytes: memory that would be free if the replica ended."""
+    """Unique set size in bytes: memory that would be free if the replica ended. 0 before the first
+    pass, because passes map the weights.
+    """
     busy_s: float
     """Seconds spent in forward passes since the start."""
     engine: str

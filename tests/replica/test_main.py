@@ -48,7 +48,7 @@ def test_moves_of_another_worker_are_ignored() -> None:
     _pass_on(Sleep(), worker)
 
 
-def test_memory_is_measured_again_after_the_first_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_need_is_measured_after_the_first_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it, the weights are not mapped."""
 
     class Worker:
@@ -59,7 +59,7 @@ def test_memory_is_measured_again_after_the_first_pass(monkeypatch: pytest.Monke
 
     def weigh(_processes: object) -> Weight:
         times.append(len(times))
-        return Weight(own=len(times))
+        return Weight(len(times), len(times))
 
     times: list[int] = []
     monkeypatch.setattr(main, "weigh", weigh)
@@ -68,8 +68,8 @@ def test_memory_is_measured_again_after_the_first_pass(monkeypatch: pytest.Monke
     scales = Scales()
     for _ in range(3):
         scales.look(worker)
-    assert scales.weight.own == 1
+    assert scales.weight == (1, 0)
     worker.counters.passed(1, 0.1)
     for _ in range(3):
         scales.look(worker)
-    assert scales.weight.own == 2
+    assert scales.weight == (2, 2)

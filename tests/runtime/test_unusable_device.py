@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -40,6 +41,18 @@ def client(server: Server) -> Iterator[httpx.Client]:
         yield client
 
 
+def wait_for_event(client: httpx.Client, deployment_id: str, reason: str) -> dict[str, Any]:
+    """Returns a deployment's only event with a reason. Events are written after answers."""
+    deadline = time.monotonic() + 20
+    while True:
+        listed = client.get(f"/v1/deployments/{deployment_id}/events").raise_for_status().json()
+        if events := [event for event in listed["data"] if event["reason"] == reason]:
+            (event,) = events
+            return event
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def wait_until_nothing_is_held(client: httpx.Client) -> None:
     deadline = time.monotonic() + 20
     while True:
@@ -61,8 +74,7 @@ def test_auto_runs_on_the_cpu_and_says_why(server: Server, client: httpx.Client)
     assert (worker["device"], worker["device_name"]) == ("cpu", "")
     assert (worker["device_bytes"], worker["device_held_bytes"]) == (None, 0)
 
-    events = client.get(f"/v1/deployments/{made['id']}/events").raise_for_status().json()["data"]
-    (event,) = [event for event in events if event["reason"] == "device_unusable"]
+    event = wait_for_event(client, made["id"], "device_unusable")
     assert event["status"] == "ready"
     assert "runs on the CPU" in event["message"] and "stoker doctor --gpu" in event["message"]
 
