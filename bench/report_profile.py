@@ -34,7 +34,7 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "encode": "JSON of the results",
         "send": "messages to the gateway",
         "wait": "sleep and wake-up of threads, in the kernel and at the interpreter's lock",
-        "other": "all else, by frame in the notes",
+        "other": "everything else; the notes list its frames",
     },
 }
 """Maps the stages of each side to their meaning, in the order of a request."""
