@@ -327,7 +327,9 @@ class ReplicaStarter:
             return ""
         if not self._memory.devices:
             return self._device_watch.problem if graphics.is_optional else ""
-        return self._memory.why_no_device(need_of(spec), self._device_sizing.wanted(spec))
+        # On a machine with GPUs, a claim is always this value (see `Sizing.need`).
+        need = Need(spec.id, spec.memory_bytes, spec.account_id)
+        return self._memory.why_no_device(need, self._device_sizing.wanted(spec))
 
     def _environment(
         self, spec: DeploymentSpec, device: str, replica_id: str
@@ -348,8 +350,3 @@ class ReplicaStarter:
         compiled = self._compiled.folder(spec.id)
         compiled.mkdir(parents=True, exist_ok=True)
         return msgspec.structs.replace(environment, compiled_dir=str(compiled))
-
-
-def need_of(spec: DeploymentSpec) -> Need:
-    """Returns the machine's memory that one replica claims."""
-    return Need(spec.id, spec.memory_bytes, spec.account_id)
