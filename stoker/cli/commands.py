@@ -74,6 +74,12 @@ ENTRIES = (
         "doctor:doctor",
         "Check this machine and the server. Exits with 1 if a check fails.",
     ),
+    CommandEntry(
+        "backup",
+        "backups:backup",
+        "Save the data folder in one file. The server may run meanwhile.",
+    ),
+    CommandEntry("restore", "backups:restore", "Restore a backup into an empty data folder."),
     CommandEntry("node", "node:app", "Run replicas for the servers of a fleet."),
     CommandEntry("cluster", "cluster:app", "Manage fleets of machines that run replicas together."),
     CommandEntry(

@@ -1,4 +1,4 @@
-"""Shows the progress of a push on stderr: bytes, rate, time left and files."""
+"""Shows the progress of transfers on stderr: bytes, rate, time left, and files of a push."""
 
 import contextlib
 import threading
@@ -57,6 +57,12 @@ class PushProgress:
 
 @contextlib.contextmanager
 def push_progress(selection: Selection) -> Generator[PushProgress, None, None]:
+    with transfer_bar() as bar:
+        yield PushProgress(bar, selection)
+
+
+def transfer_bar() -> "Progress":
+    """Returns a bar on stderr with bytes, rate and time left."""
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -66,7 +72,7 @@ def push_progress(selection: Selection) -> Generator[PushProgress, None, None]:
         TransferSpeedColumn,
     )
 
-    bar = Progress(
+    return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
@@ -74,5 +80,3 @@ def push_progress(selection: Selection) -> Generator[PushProgress, None, None]:
         TimeRemainingColumn(),
         console=output.console(stderr=True),
     )
-    with bar:
-        yield PushProgress(bar, selection)

@@ -64,9 +64,17 @@ async def looking(database: Database) -> AsyncGenerator[Session]:
         yield session
 
 
+def revisions() -> set[str]:
+    """Returns the revisions of the schema that this release knows."""
+    return {script.revision for script in _scripts().walk_revisions()}
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory(str(_MIGRATIONS))
+
+
 async def condition(session: Session) -> Condition:
-    scripts = ScriptDirectory(str(_MIGRATIONS))
-    head_revision = scripts.get_current_head() or ""
+    head_revision = _scripts().get_current_head() or ""
     version = await session.scalar(text("SHOW server_version"))
     revision = ""
     if await session.scalar(text("SELECT to_regclass('alembic_version')::text")):
@@ -76,7 +84,7 @@ async def condition(session: Session) -> Condition:
         schema = Schema.CURRENT
     elif not revision:
         schema = Schema.NONE
-    elif revision in {script.revision for script in scripts.walk_revisions()}:
+    elif revision in revisions():
         schema = Schema.OLDER
     return Condition(version=str(version), schema=schema, revision=revision, wanted=head_revision)
 

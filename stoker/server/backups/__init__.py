@@ -1,0 +1,1 @@
+"""Backups of a data folder in one file, made while the server runs."""

@@ -1,0 +1,48 @@
+"""Copies of the database of a running server, and the files that they name."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.server.backups.archive import BackupError
+
+MODEL_FILES = "SELECT blob_key, size FROM upload_files JOIN artifacts ON live_upload_id = upload_id"
+_FILES = "SELECT id, size FROM files"
+_ARTIFACTS = "SELECT count(*) FROM artifacts WHERE live_upload_id IS NOT NULL"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of the database."""
+
+    path: Path
+    schema: str
+    artifacts: int
+    files: dict[str, int]
+    """Sizes in bytes of the files that models and jobs use, by path below the blobs."""
+
+
+def take(database: Path, target: Path) -> Snapshot:
+    """Copies a database in one step, so that the copy has the state of one moment.
+
+    Args:
+        target: file of the copy. An existing one is replaced.
+
+    Raises `BackupError` if the database cannot be read.
+    """
+    target.unlink(missing_ok=True)
+    try:
+        with (
+            closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            source.backup(copy)
+            # Plain SQL of columns that all releases have: the server may run an older release.
+            ((schema,),) = copy.execute("SELECT version_num FROM alembic_version")
+            files = dict(copy.execute(MODEL_FILES).fetchall())
+            files |= {f"files/{identifier}": size for identifier, size in copy.execute(_FILES)}
+            ((artifacts,),) = copy.execute(_ARTIFACTS)
+    except (sqlite3.Error, ValueError) as error:
+        raise BackupError(f"The database {database} cannot be copied: {error}.") from error
+    return Snapshot(target, schema, artifacts, files)
