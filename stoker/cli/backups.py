@@ -134,8 +134,8 @@ def _progress(
 ) -> Generator[tuple[Callable[[int], None], Callable[[int], None]]]:
     """Shows the progress on stderr. Yields functions for the total and for each step, in bytes."""
     with transfer_bar() as bar:
-        task = bar.add_task(verb, total=None)
+        task = bar.add_task(verb, total=None, visible=False)
         yield (
-            lambda total: bar.update(task, total=total),
+            lambda total: bar.update(task, total=total, visible=True),
             lambda count: bar.advance(task, count),
         )
