@@ -156,7 +156,7 @@ class TestChanges:
         """The first copy of the database names files that are deleted before they are copied."""
         take, made = snapshots.take, list[int]()
 
-        def deleting(database: Path, target: Path) -> snapshots.Snapshot:
+        def deleting(database: Path, target: Path) -> snapshots.DatabaseCopy:
             copy = take(database, target)
             if not made:
                 self.weights(data_dir).unlink()
@@ -184,7 +184,7 @@ class TestChanges:
     ) -> None:
         take, counter = snapshots.take, itertools.count()
 
-        def changing(database: Path, target: Path) -> snapshots.Snapshot:
+        def changing(database: Path, target: Path) -> snapshots.DatabaseCopy:
             copy = take(database, target)
             copy.files[f"artifacts/gone-{next(counter)}"] = 1
             return copy
@@ -202,7 +202,7 @@ class TestChanges:
         growing = data_dir / "blobs" / "artifacts" / "open"
         made = list[int]()
 
-        def appending(database: Path, target: Path) -> snapshots.Snapshot:
+        def appending(database: Path, target: Path) -> snapshots.DatabaseCopy:
             copy = take(database, target)
             made.append(1)
             growing.write_bytes(b"part" * len(made))

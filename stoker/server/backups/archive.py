@@ -74,7 +74,7 @@ class Manifest:
             raise BackupError(f"The backup's {MANIFEST} is damaged.") from error
 
 
-class Writer:
+class ArchiveWriter:
     """Writes an archive to a file."""
 
     def __init__(self, file: IO[bytes], manifest: Manifest, advance: Advance) -> None:
@@ -110,7 +110,7 @@ class Writer:
         self._sums[name] = source.digest()
 
 
-class Reader:
+class ArchiveReader:
     """Reads an archive from its beginning to its end."""
 
     def __init__(self, file: IO[bytes]) -> None:

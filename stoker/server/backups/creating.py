@@ -22,11 +22,11 @@ from stoker.server.backups.archive import (
     OPERATOR_KEY,
     SECRET,
     Advance,
+    ArchiveWriter,
     BackupError,
     Manifest,
-    Writer,
 )
-from stoker.server.backups.snapshots import Snapshot
+from stoker.server.backups.snapshots import DatabaseCopy
 
 ATTEMPTS = 5
 """Maximum number of copies of the database for one backup."""
@@ -122,7 +122,7 @@ class _Copying:
             created_at=created_at,
             has_secret=with_secret and (self._data_dir / SECRET).is_file(),
         )
-        writer = Writer(self._file, manifest, self._advance)
+        writer = ArchiveWriter(self._file, manifest, self._advance)
         snapshot, missing = self._copy_blobs(writer, snapshot)
         secrets = [self._data_dir / name for name in (OPERATOR_KEY, SECRET)] if with_secret else []
         for path in (*filter(Path.is_file, secrets), snapshot.path):
@@ -140,7 +140,9 @@ class _Copying:
                 f"The backup needs {total / 1e9:.1f} GB, and its disk has {free / 1e9:.1f} GB left."
             )
 
-    def _copy_blobs(self, writer: Writer, snapshot: Snapshot) -> tuple[Snapshot, set[str]]:
+    def _copy_blobs(
+        self, writer: ArchiveWriter, snapshot: DatabaseCopy
+    ) -> tuple[DatabaseCopy, set[str]]:
         """Copies all files. Returns the copy of the database that belongs to them, and the paths of
         files that were missing from the start.
         """
@@ -162,7 +164,7 @@ class _Copying:
             f"Models were deleted during each of {ATTEMPTS} attempts. Repeat the command later."
         )
 
-    def _copy_changed(self, writer: Writer) -> None:
+    def _copy_changed(self, writer: ArchiveWriter) -> None:
         for path in _files(self._blobs):
             try:
                 file = path.open("rb")

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from stoker.server.backups.archive import DATABASE, Advance, BackupError, Manifest, Reader
+from stoker.server.backups.archive import DATABASE, Advance, ArchiveReader, BackupError, Manifest
 from stoker.store.fitness import revisions
 from stoker.store.folder_lock import FILE as LOCK
 from stoker.store.folder_lock import locked
@@ -32,7 +32,7 @@ def restore(
     cannot be read or written. Then the folder is empty as before.
     """
     with archive.open("rb") as file, locked(data_dir, None):
-        reader = Reader(file)
+        reader = ArchiveReader(file)
         _check_schema(reader.manifest)
         _check_empty(data_dir)
         size = os.fstat(file.fileno()).st_size
@@ -71,7 +71,7 @@ def _check_empty(data_dir: Path) -> None:
         )
 
 
-def _unpack(reader: Reader, working: Path, advance: Advance) -> None:
+def _unpack(reader: ArchiveReader, working: Path, advance: Advance) -> None:
     working.mkdir(mode=0o700)
     has_database = False
     for name in reader.files():

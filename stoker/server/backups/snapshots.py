@@ -13,7 +13,7 @@ _ARTIFACTS = "SELECT count(*) FROM artifacts WHERE live_upload_id IS NOT NULL"
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class DatabaseCopy:
     """A copy of the database."""
 
     path: Path
@@ -23,7 +23,7 @@ class Snapshot:
     """Sizes in bytes of the files that models and jobs use, by path below the blobs."""
 
 
-def take(database: Path, target: Path) -> Snapshot:
+def take(database: Path, target: Path) -> DatabaseCopy:
     """Copies a database in one step, so that the copy has the state of one moment.
 
     Args:
@@ -45,4 +45,4 @@ def take(database: Path, target: Path) -> Snapshot:
             ((artifacts,),) = copy.execute(_ARTIFACTS)
     except (sqlite3.Error, ValueError) as error:
         raise BackupError(f"The database {database} cannot be copied: {error}.") from error
-    return Snapshot(target, schema, artifacts, files)
+    return DatabaseCopy(target, schema, artifacts, files)
