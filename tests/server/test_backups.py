@@ -29,6 +29,9 @@ from tests.cli.support import Cli
 from tests.deployments.support import bert, call, deploy, upload
 from tests.support.server import Server, running
 
+# A fleet has its data in PostgreSQL.
+pytestmark = pytest.mark.one_machine
+
 NOBODY = Cli("http://127.0.0.1:9")
 ARTIFACTS = "/v1/model-artifacts"
 
