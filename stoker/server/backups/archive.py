@@ -133,7 +133,7 @@ class ArchiveReader:
         Raises `BackupError` if the archive is incomplete or damaged, or holds an unexpected entry.
         """
         while member := self._next():
-            if member.name == SUMS:
+            if member.isreg() and member.name == SUMS:
                 self._compare(self._content(member, _SUMS_BYTES))
                 return
             if not member.isreg() or not _is_allowed(member.name):

@@ -29,7 +29,7 @@ from stoker.server.backups.archive import (
 from stoker.server.backups.snapshots import DatabaseCopy
 
 ATTEMPTS = 5
-"""Maximum number of copies of the database for one backup."""
+"""Maximum number of database copies per backup."""
 _TEMPORARY = ".stoker-backup-"
 _Identity = tuple[int, int]
 """Size of a file in bytes and its modification time in nanoseconds."""
