@@ -86,7 +86,7 @@ def tasks_page() -> str:
             f"| {' or '.join(f'`{name}`' for name in task.pipelines)} | `{task.path}` "
             f"| {', '.join(task.families)} | {_input_forms(task)} | {_defaults(task)} |"
         )
-        calls += _call(task.summary, task.path, EXAMPLES[task.name])
+        calls += _call(task.summary, task.path, EXAMPLES[task.name], page=f"tasks/{task.name}.md")
     summaries = {operation.path: operation.summary for operation in (*OPERATIONS, CREATE)}
     for path, example in MEDIA_CALLS.items():
         calls += _call(summaries[path], path, example)
@@ -193,9 +193,10 @@ def _company() -> str:
     return page[page.index("## Company") : page.index("## Calls")]
 
 
-def _call(summary: str, path: str, example: ExampleRequest) -> list[str]:
+def _call(summary: str, path: str, example: ExampleRequest, page: str = "") -> list[str]:
     call = example.curl(path, "$STOKER_BASE_URL", "$STOKER_API_KEY")
-    return [f"### {summary}", "", f"`POST {path}`", "", "```sh", call, "```", ""]
+    more = f": [fields and response]({page})" if page else ""
+    return [f"### {summary}", "", f"`POST {path}`{more}", "", "```sh", call, "```", ""]
 
 
 TASKS_HEAD = """\
