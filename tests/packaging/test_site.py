@@ -96,6 +96,32 @@ def test_pages_look_as_on_a_git_host(site: Path) -> None:
     assert different == []
 
 
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("[a](nowhere.md)", "page does not exist"),
+        ("[a](other.md#nowhere)", "anchor does not exist"),
+        ("[a](other.md#code)", "No issues found"),
+    ],
+)
+def test_broken_links_fail(text: str, warning: str, site: Path, tmp_path: Path) -> None:
+    assert site.exists()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n{text}\n")
+    (tmp_path / "docs" / "other.md").write_text('# Other\n\n<a id="code"></a>`code`\n')
+    (tmp_path / "zensical.toml").write_text('[project]\nsite_name = "Site"\n')
+    done = subprocess.run(
+        [PYTHON, "-m", "zensical", "build", "--strict"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert warning in done.stdout + done.stderr
+    assert (done.returncode == 0) == (warning == "No issues found")
+
+
 def test_every_error_has_an_anchor(site: Path) -> None:
     anchors = Elements((site / "errors.html").read_text()).anchors
     assert {"model_not_found", "queue_full", "conflict", "invalid-requests"} <= anchors
