@@ -14,8 +14,8 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-rest test-all test-vllm check format bench bench-gpu bench-peers bench-report install install-dev install-alone \
-  install-bucket install-cuda-build install-packaging chat-templates \
-  lock audit sbom console soak fuzz fuzz-formats system-packages clean
+  install-bucket install-cuda-build install-docs install-packaging chat-templates \
+  lock audit sbom console docs soak fuzz fuzz-formats system-packages clean
 
 demo: install
 	$(BIN)/stoker demo
@@ -31,12 +31,12 @@ test: install-dev chat-templates frontend/node_modules
 	$(ALL_TESTS) -m "$(QUICK_TESTS)"
 
 # All other tests: real servers, PostgreSQL, nodes, Ray, an object store, a browser.
-test-rest: system-packages install-dev install-alone install-bucket install-packaging \
+test-rest: system-packages install-dev install-alone install-bucket install-docs install-packaging \
   chat-templates frontend/node_modules
 	$(ALL_TESTS) -m "not ($(QUICK_TESTS))"
 
 # Both tiers in one run, which collects the tests and imports the libraries once.
-test-all: system-packages install-dev install-alone install-bucket install-packaging \
+test-all: system-packages install-dev install-alone install-bucket install-docs install-packaging \
   chat-templates frontend/node_modules
 	$(ALL_TESTS)
 
@@ -101,6 +101,11 @@ bench-report: install-dev
 console: install-dev frontend/node_modules
 	$(BIN)/python -m tools.console_api
 	cd frontend && npm run build
+
+# The documentation as a site with search, in .data/site: see zensical.toml. Builds without a network.
+DOCS := .data/docs-env
+docs: install-docs
+	$(DOCS)/bin/python -m tools.docs_site
 
 frontend/node_modules: frontend/package-lock.json
 	@if command -v npm >/dev/null; then \
@@ -174,6 +179,14 @@ install-cuda-build: $(CUDA)/.installed
 
 $(CUDA)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m tools.cuda_build $(CUDA)
+	@touch $@
+
+install-docs: $(DOCS)/.installed
+
+# The last release with its theme in the same package. Later ones need zensical-ui.
+$(DOCS)/.installed: Makefile
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --disable-pip-version-check zensical==0.0.73
 	@touch $@
 
 install-packaging: $(PACKAGING)/.installed

@@ -4,15 +4,25 @@ import importlib
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_core import PydanticUndefined
+from pydantic_settings import BaseSettings
 
 from stoker.base import errors
 from stoker.base.config import Settings
+from stoker.base.settings.accounts import AccountSettings
+from stoker.base.settings.artifacts import ArtifactSettings
+from stoker.base.settings.calls import CallSettings
+from stoker.base.settings.jobs import JobSettings
+from stoker.base.settings.listening import ListeningSettings
+from stoker.base.settings.runtime import RuntimeSettings
+from stoker.base.settings.sources import SourceSettings
+from stoker.base.settings.storage import StorageSettings
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, ExampleRequest
 from stoker.inference.openai.registry import OPERATIONS
 from stoker.models.engines.catalogue import ENGINES
@@ -32,23 +42,36 @@ README = ROOT / "README.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
 
+GROUPS: Mapping[str, type[BaseSettings]] = {
+    "HTTP server": ListeningSettings,
+    "Database, secret and object store": StorageSettings,
+    "Runtime, memory and engines": RuntimeSettings,
+    "Requests, calls and replicas": CallSettings,
+    "Uploads and inspections": ArtifactSettings,
+    "Model folders, hub and fetched media": SourceSettings,
+    "Accounts, keys and console": AccountSettings,
+    "Generated files, jobs and agents": JobSettings,
+}
+"""Maps headings of docs/settings.md to classes of settings."""
+
+
 def settings_table() -> str:
     """Returns the required content of docs/settings.md. `python -m tests.test_docs` writes it."""
-    rows = ["| setting | default | meaning |", "|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        default = field.get_default(call_default_factory=True)
-        shown = "" if default is None else f"`{default}`"
-        rows.append(f"| `STOKER_{name.upper()}` | {shown} | {field.description} |")
-    return "\n".join(
-        [
-            "# Settings",
-            "",
-            "Read from the environment, or from `.env` in the working folder. Lists are JSON.",
-            "",
-            *rows,
-            "",
-        ]
-    )
+    lines = [
+        "# Settings",
+        "",
+        "Look up a setting of the server. Settings are read from the environment, or from `.env`",
+        "in the working folder. Lists are JSON.",
+        "",
+    ]
+    for heading, group in GROUPS.items():
+        lines += [f"## {heading}", "", "| setting | default | meaning |", "|---|---|---|"]
+        for name, field in group.model_fields.items():
+            default = field.get_default(call_default_factory=True)
+            shown = "" if default is None else f"`{default}`"
+            lines.append(f"| `STOKER_{name.upper()}` | {shown} | {field.description} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def tasks_page() -> str:
@@ -63,7 +86,7 @@ def tasks_page() -> str:
             f"| {' or '.join(f'`{name}`' for name in task.pipelines)} | `{task.path}` "
             f"| {', '.join(task.families)} | {_input_forms(task)} | {_defaults(task)} |"
         )
-        calls += _call(task.summary, task.path, EXAMPLES[task.name])
+        calls += _call(task.summary, task.path, EXAMPLES[task.name], page=f"tasks/{task.name}.md")
     summaries = {operation.path: operation.summary for operation in (*OPERATIONS, CREATE)}
     for path, example in MEDIA_CALLS.items():
         calls += _call(summaries[path], path, example)
@@ -170,13 +193,16 @@ def _company() -> str:
     return page[page.index("## Company") : page.index("## Calls")]
 
 
-def _call(summary: str, path: str, example: ExampleRequest) -> list[str]:
+def _call(summary: str, path: str, example: ExampleRequest, page: str = "") -> list[str]:
     call = example.curl(path, "$STOKER_BASE_URL", "$STOKER_API_KEY")
-    return [f"### {summary}", "", f"`POST {path}`", "", "```sh", call, "```", ""]
+    more = f": [fields and response]({page})" if page else ""
+    return [f"### {summary}", "", f"`POST {path}`{more}", "", "```sh", call, "```", ""]
 
 
 TASKS_HEAD = """\
 # Task endpoints
+
+Look up the endpoint, the parameters and an example call of each task.
 
 One input returns one result. A list of inputs returns a list of results in the same order. A
 deployment serves the endpoints of its pipeline. As in Hugging Face clients, an object `parameters`
@@ -244,6 +270,8 @@ def error_classes() -> list[type[errors.StokerError]]:
 
 def test_settings_are_listed() -> None:
     assert (DOCS / "settings.md").read_text() == settings_table()
+    grouped = [name for group in GROUPS.values() for name in group.model_fields]
+    assert sorted(grouped) == sorted(Settings.model_fields)
 
 
 @pytest.mark.parametrize("error", error_classes(), ids=lambda error: error.__name__)
@@ -259,6 +287,18 @@ def test_codes_are_listed() -> None:
     codes = set(re.findall(r'code="([a-z_]+)"', source))
     assert codes
     assert [code for code in sorted(codes) if f"`{code}`" not in text] == []
+
+
+def test_every_code_has_one_anchor() -> None:
+    """`docs/errors.md#CODE` is the address of a code's explanation, next to its name."""
+    text = (DOCS / "errors.md").read_text()
+    marked = re.findall(r'^\| <a id="(\w+)"></a>`\1` \| \S', text, re.MULTILINE)
+    assert len(marked) == len({*marked}) == text.count("<a id=")
+    listed = {*re.findall(r"\[`(\w+)`\]\(#\1\)", text)}
+    source = "\n".join(path.read_text() for path in (ROOT / "stoker").rglob("*.py"))
+    codes = {error.code for error in error_classes()} | {*re.findall(r'code="([a-z_]+)"', source)}
+    assert len(codes) > 70
+    assert (codes | listed) - {*marked} == set()
 
 
 def test_tasks_are_listed() -> None:
@@ -317,8 +357,13 @@ def test_anchors_are_headings() -> None:
     for page in (README, CONTRIBUTING, *DOCS.rglob("*.md")):
         for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
             linked = (page.parent / target if target else page).read_text()
-            headings = re.findall(r"^#+ (.+)$", linked, re.MULTILINE)
-            assert anchor in {anchor_of(heading) for heading in headings}, f"{page}: {anchor}"
+            assert anchor in anchors(linked), f"{page}: {anchor}"
+
+
+def anchors(text: str) -> set[str]:
+    """Returns the anchors of a page: those of its headings, and explicit ones."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {anchor_of(heading) for heading in headings} | {*re.findall(r'<a id="(\w+)">', text)}
 
 
 def anchor_of(heading: str) -> str:

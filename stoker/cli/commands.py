@@ -13,6 +13,8 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from stoker.cli.panels import PANEL_OF
+
 
 @dataclass(frozen=True)
 class CommandEntry:
@@ -104,7 +106,7 @@ ENTRIES = (
     ),
     CommandEntry("prices", "usage:prices_app", "Show prices. Operators set them."),
 )
-"""All commands except those of `main.py`, in the order of the help."""
+"""All commands except those of `main.py`. `panels.py` has the order of the help."""
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -138,10 +140,12 @@ class LazyCommands(MutableMapping[str, Any]):
         return len(self._names)
 
     def line(self, name: str) -> Any:
-        """Returns a command for the list of commands, which has a name and a help only."""
+        """Returns a command for the list of commands, with its help and its group only."""
+        panel = PANEL_OF.get(name)
         if name in self._loaded:
+            self._loaded[name].rich_help_panel = panel
             return self._loaded[name]
-        return TyperCommand(name, help=self._entries[name].help)
+        return TyperCommand(name, help=self._entries[name].help, rich_help_panel=panel)
 
 
 class LazyGroup(TyperGroup):
@@ -156,7 +160,7 @@ class LazyGroup(TyperGroup):
         return _plain(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self._lazy]
+        return [*dict.fromkeys(name for name in (*PANEL_OF, *self._lazy) if name in self._lazy)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self._lazy:

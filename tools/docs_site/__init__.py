@@ -1,0 +1,1 @@
+"""The documentation as a site, which Zensical builds. Needs only Python's standard library."""
