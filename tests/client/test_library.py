@@ -181,6 +181,14 @@ class TestWaits:
             with pytest.raises(WrongUseError, match="is stopped"):
                 await stoker.deployments.wait(cold.id)
 
+    async def test_call_of_a_cold_model(self, reached: Reached, server: Server) -> None:
+        """Each answer is a 503 until the model is loaded. The client waits as they say."""
+        async with AsyncStoker(base_url=reached.base_url, api_key=new_key(server)) as stoker:
+            artifact = await stoker.artifacts.push(MODELS / "tiny-sentiment")
+            await stoker.deployments.create(model="cold", artifact_id=artifact.id)
+            labels = await stoker.tasks.text_classification(BAD, model="cold", wait=0)
+        assert labels[0]["label"] == "negative"
+
     def test_version(self, reached: Reached, server: Server) -> None:
         with Stoker(base_url=reached.base_url, api_key=new_key(server)) as stoker:
             artifact = stoker.artifacts.push(MODELS / "tiny-sentiment")

@@ -12,6 +12,11 @@ COMMON = "common"
 WIDTH = 96
 
 
+def title(group: str) -> str:
+    """Returns the words of a module's name: `text tasks` for `tasks_text`."""
+    return " ".join(reversed(group.split("_")))
+
+
 def class_name(schema_name: str) -> str:
     """Returns the class of a schema. A module's path becomes a word: `ArtifactAdapter`."""
     *modules, name = schema_name.split("__")
@@ -65,7 +70,7 @@ class ClassModules:
             self.name(name) for name in foreign - names if _uses(body, self.name(name))
         )
         lines = [
-            f'"""{self._what} of {module.replace("_", " ")}, from the OpenAPI document."""',
+            f'"""{self._what} of {title(module)}, from the OpenAPI document."""',
             "",
         ]
         lines += typing_imports(body)

@@ -10,6 +10,7 @@ from tools.client_api.classes import (
     ClassModules,
     class_name,
     parameters_name,
+    title,
     typing_imports,
 )
 from tools.client_api.document import Document, Operation, Schema, reference
@@ -61,7 +62,7 @@ class MethodWriter:
             self._class(resource) for resource in RESOURCES.values() if resource.group == group
         ]
         body = "\n\n".join(classes)
-        lines = [f'"""Operations of {group.replace("_", " ")}, from the OpenAPI document."""', ""]
+        lines = [f'"""Operations of {title(group)}, from the OpenAPI document."""', ""]
         lines += typing_imports(body)
         lines += self._imports(body)
         return "\n".join([*lines, "", "", body])

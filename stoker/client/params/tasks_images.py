@@ -1,5 +1,5 @@
 # `python -m tools.client_api` writes this file.
-"""Parameters of tasks images, from the OpenAPI document."""
+"""Parameters of images tasks, from the OpenAPI document."""
 
 from collections.abc import Sequence
 from typing import Literal, Required, TypedDict

@@ -1,5 +1,5 @@
 # `python -m tools.client_api` writes this file.
-"""Parameters of tasks sounds, from the OpenAPI document."""
+"""Parameters of sounds tasks, from the OpenAPI document."""
 
 from collections.abc import Sequence
 from typing import Literal, Required, TypedDict

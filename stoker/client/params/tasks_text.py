@@ -1,5 +1,5 @@
 # `python -m tools.client_api` writes this file.
-"""Parameters of tasks text, from the OpenAPI document."""
+"""Parameters of text tasks, from the OpenAPI document."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, Required, TypedDict

@@ -1,5 +1,5 @@
 # `python -m tools.client_api` writes this file.
-"""Operations of tasks sounds, from the OpenAPI document."""
+"""Operations of sounds tasks, from the OpenAPI document."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack, overload

@@ -1,5 +1,5 @@
 # `python -m tools.client_api` writes this file.
-"""Operations of tasks text, from the OpenAPI document."""
+"""Operations of text tasks, from the OpenAPI document."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack, overload

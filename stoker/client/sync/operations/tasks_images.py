@@ -1,5 +1,5 @@
 # `python -m tools.client_api` writes this file from its asynchronous twin.
-"""Operations of tasks images, from the OpenAPI document."""
+"""Operations of images tasks, from the OpenAPI document."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack, overload
