@@ -60,8 +60,8 @@ class RankedDocument(TypedDict):
 
 
 class Ranked(TypedDict, total=False):
-    """A ranked document. `index` is its position in the request; a higher `relevance_score` is
-    more relevant.
+    """A ranked document. `index` is its position in the request; a higher `relevance_score`
+    is more relevant.
     """
 
     document: RankedDocument

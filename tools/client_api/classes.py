@@ -106,13 +106,14 @@ class ClassModules:
         if self._use is TypeUse.RESPONSE:
             head = f"class {name}(msgspec.Struct, kw_only=True):"
             fields = [
-                _struct_field(n, s, n in required, annotations) for n, s in properties.items()
+                _described(_struct_field(n, s, n in required, annotations), s)
+                for n, s in properties.items()
             ]
         else:
             total = "" if required == set(properties) else ", total=False"
             head = f"class {name}(TypedDict{total}):"
             fields = [
-                _key(n, s, n in required and bool(total), annotations)
+                _described(_key(n, s, n in required and bool(total), annotations), s)
                 for n, s in properties.items()
             ]
         return "\n".join([head, *docstring(schema), *fields, ""])
@@ -122,10 +123,16 @@ def docstring(schema: Schema) -> list[str]:
     text = " ".join(str(schema.get("description", "")).partition("\n\n")[0].split())
     if not text:
         return []
-    lines = textwrap.wrap(text, WIDTH - 8)
+    text = text.replace("\\", "\\\\")
+    lines = textwrap.wrap(text, WIDTH - 10, break_long_words=False, break_on_hyphens=False)
     if len(lines) == 1:
         return [f'    """{lines[0]}"""', ""]
     return [f'    """{lines[0]}', *(f"    {line}" for line in lines[1:]), '    """', ""]
+
+
+def _described(field: str, schema: Schema) -> str:
+    """Returns a field with its description below, which editors show."""
+    return "\n".join([field, *docstring(schema)[:-1]])
 
 
 def typing_imports(body: str) -> list[str]:

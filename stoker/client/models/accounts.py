@@ -12,6 +12,9 @@ class Account(msgspec.Struct, kw_only=True):
     name: str
     object: str = "account"
     quotas: dict[str, int]
+    """Quotas that the operator has set for the account; 0: unlimited. Other quotas are the
+    server's.
+    """
 
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ class Key(msgspec.Struct, kw_only=True):
     name: str | None
     object: str = "api_key"
     public_id: str
+    """Middle part of the key, safe to log."""
     requests_per_minute: int | None
     scope: Scope
     tokens_per_minute: int | None
@@ -42,10 +46,12 @@ class KeyWithSecret(msgspec.Struct, kw_only=True):
     expires_at: str | None
     id: str
     key: str
+    """The complete key. It is shown only once."""
     last_used_at: str | None
     name: str | None
     object: str = "api_key"
     public_id: str
+    """Middle part of the key, safe to log."""
     requests_per_minute: int | None
     scope: Scope
     tokens_per_minute: int | None
@@ -53,6 +59,7 @@ class KeyWithSecret(msgspec.Struct, kw_only=True):
 
 class QuotaUse(msgspec.Struct, kw_only=True):
     limit: int | None
+    """Null: none."""
     used: int
 
 

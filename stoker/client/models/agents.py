@@ -27,6 +27,7 @@ class DeletedRun(msgspec.Struct, kw_only=True):
 
 class RequiredFunction(msgspec.Struct, kw_only=True):
     arguments: str
+    """JSON."""
     name: str
 
 
@@ -66,8 +67,12 @@ else:
 class RunUsage(msgspec.Struct, kw_only=True):
     completion_tokens: int
     microcredits: int
+    """Cost of one replica for the duration of the steps, rounded up. Bills are by memory
+    held, which concurrent calls share.
+    """
     prompt_tokens: int
     seconds: float
+    """Working time in steps and tools."""
     steps: int
     total_tokens: int
 
@@ -75,14 +80,17 @@ class RunUsage(msgspec.Struct, kw_only=True):
 class Run(msgspec.Struct, kw_only=True):
     agent_id: str
     completed_at: str | None
+    """Time when the run ended, with or without success."""
     created_at: str
     error: RunError | None
     finish_reason: str | None
+    """Finish reason of the last response: `length` if it was cut off."""
     id: str
     input: str | list[dict[str, Any]]
     model: str
     object: str = "agent.run"
     output: str | None
+    """The answer, once the run is completed."""
     required_action: RequiredAction | None
     status: RunStatus
     usage: RunUsage
@@ -92,6 +100,7 @@ class RunEvent(msgspec.Struct, kw_only=True):
     created_at: str
     data: dict[str, Any]
     id: str
+    """Sequence number, for `after` and `Last-Event-ID`."""
     object: str = "agent.run.event"
     run_id: str
     sequence: int

@@ -23,6 +23,7 @@ class Memory(msgspec.Struct, kw_only=True):
 
     bytes: int
     is_measured: bool
+    """False if estimated from the headers of the weights."""
 
 
 if TYPE_CHECKING:
@@ -51,15 +52,18 @@ class Version(msgspec.Struct, kw_only=True):
     engine: str
     id: str
     is_loaded: bool
+    """True if the version can answer at once."""
     memory: Memory
     message: str
     note: str
     number: int
     object: str = "deployment.version"
     progress: float
+    """Progress of the preparation, 0 to 1."""
     promote: str
     promoted_at: str | None
     reason: str
+    """Error code of the failure. Empty if the version did not fail."""
     retired_at: str | None
     source: str | None
     status: VersionStatus

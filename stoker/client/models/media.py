@@ -17,7 +17,9 @@ class File(msgspec.Struct, kw_only=True):
     bytes: int
     content_type: str
     created_at: int
+    """Unix seconds."""
     expires_at: int
+    """Unix seconds."""
     filename: str
     id: str
     object: str = "file"
@@ -31,15 +33,21 @@ class VideoError(msgspec.Struct, kw_only=True):
 
 class Video(msgspec.Struct, kw_only=True):
     completed_at: int | None
+    """Time when the job ended, with or without success. Unix seconds."""
     created_at: int
+    """Unix seconds."""
     error: VideoError | None
     expires_at: int | None
+    """When its content is removed. Unix seconds."""
     id: str
     model: str
     object: str = "video"
     progress: int
+    """Percent."""
     prompt: str
     remixed_from_video_id: Any = None
     seconds: float | None
+    """Duration of the video, seconds. Null only if a broken model does not report it."""
     size: str | None
+    """`<width>x<height>`; null if `seconds` is null."""
     status: JobStatus

@@ -10,23 +10,30 @@ class JsonSchemaParams(TypedDict, total=False):
     name: Required[str]
     schema: Mapping[str, Any] | None
     strict: bool | None
+    """Objects may have only the members that the schema names, unless it sets
+    `additionalProperties` for them. The schema is enforced either way.
+    """
 
 
 class JsonSchemaFormatParams(TypedDict, total=False):
     json_schema: JsonSchemaParams | None
     schema: Mapping[str, Any] | str | None
+    """Replaces `json_schema`, as in other APIs."""
     type: Required[Literal["json_schema"]]
     value: Mapping[str, Any] | str | None
+    """Replaces `json_schema`, as in other APIs."""
 
 
 class JsonValueFormatParams(TypedDict, total=False):
-    """Form of any object, or of a value of a schema, which clients of other servers send under
-    two names.
+    """Form of any object, or of a value of a schema, which clients of other servers send
+    under two names.
     """
 
     schema: Mapping[str, Any] | str | None
+    """A JSON schema, as llama.cpp's clients send it."""
     type: Required[Literal["json_object", "json"]]
     value: Mapping[str, Any] | str | None
+    """A JSON schema. The type `json` needs this field or `schema`."""
 
 
 class NamedFunctionParams(TypedDict):
@@ -36,6 +43,7 @@ class NamedFunctionParams(TypedDict):
 class NamedToolParams(TypedDict, total=False):
     function: Required[NamedFunctionParams]
     type: Literal["function"]
+    """May be missing: huggingface_hub's own type has no such field."""
 
 
 class RegexFormatParams(TypedDict):
@@ -53,8 +61,11 @@ class AgentConfigParams(TypedDict, total=False):
     """Options of the model's chat completions, and limits of a run."""
 
     max_credits: float | None
+    """Maximum cost of the model's memory during the run's steps."""
     max_tokens: int | None
+    """Maximum number of tokens per step."""
     max_total_tokens: int | None
+    """Maximum number of tokens in all steps' prompts and answers together."""
     parallel_tool_calls: bool | None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None
     response_format: (
@@ -64,7 +75,9 @@ class AgentConfigParams(TypedDict, total=False):
     stop: str | Sequence[str] | None
     temperature: float | None
     timeout_s: float | None
+    """Maximum working time, seconds. Waiting for tool outputs does not count."""
     tool_choice: Literal["none", "auto", "required"] | NamedToolParams | None
+    """Tool choice of the first step. Later steps choose freely."""
     top_k: int | None
     top_p: float | None
 
@@ -73,7 +86,9 @@ class FunctionDefinitionParams(TypedDict, total=False):
     description: str | None
     name: Required[str]
     parameters: Mapping[str, Any] | None
+    """A JSON schema of an object."""
     strict: bool | None
+    """Reject a schema that cannot be fully enforced."""
 
 
 class AgentFunctionToolParams(TypedDict):
@@ -87,9 +102,13 @@ class McpToolParams(TypedDict, total=False):
     """All or some tools of a server of the Model Context Protocol."""
 
     allowed_tools: Sequence[str] | None
+    """Default: all."""
     headers: Mapping[str, str]
+    """Sent with every request, kept encrypted, and shown as `***`."""
     server_label: Required[str]
+    """Label of the tool server, unique in the agent."""
     server_url: Required[str]
+    """URL of the server's streamable HTTP endpoint."""
     type: Required[Literal["mcp"]]
 
 
@@ -97,7 +116,9 @@ class AgentCreateParams(TypedDict, total=False):
     config: AgentConfigParams
     instructions: str | None
     max_steps: int
+    """Maximum number of model calls per run."""
     model: Required[str]
+    """Your own id for the model, unique in the account."""
     name: Required[str]
     tools: Sequence[AgentFunctionToolParams | McpToolParams]
 
@@ -107,8 +128,11 @@ class AgentUpdateParams(TypedDict, total=False):
 
     config: AgentConfigParams
     instructions: str | None
+    """Null removes the instructions."""
     max_steps: int
+    """Maximum number of model calls per run."""
     model: str
+    """Your own id for the model, unique in the account."""
     name: str
     tools: Sequence[AgentFunctionToolParams | McpToolParams]
 
@@ -126,6 +150,7 @@ class TextPartParams(TypedDict):
 class CalledFunctionParams(TypedDict):
     arguments: str
     name: str
+    """As the model wrote it. It may differ from every tool's name."""
 
 
 class ToolCallParams(TypedDict, total=False):
@@ -147,7 +172,9 @@ class AssistantMessageParams(TypedDict, total=False):
 
 class ImageUrlParams(TypedDict, total=False):
     detail: Literal["auto", "low", "high", "original"]
+    """Not used: the model's image processor sets the size."""
     url: Required[str]
+    """An http(s) URL, a data URI or base64."""
 
 
 class ImagePartParams(TypedDict):
@@ -180,6 +207,7 @@ class RunCreateParams(TypedDict):
             SystemMessageParams | UserMessageParams | AssistantMessageParams | ToolMessageParams
         ]
     )
+    """Task for the agent: a text, or a conversation in the format of chat completions."""
 
 
 class ToolOutputParams(TypedDict):
@@ -189,3 +217,4 @@ class ToolOutputParams(TypedDict):
 
 class ToolOutputsParams(TypedDict):
     tool_outputs: Sequence[ToolOutputParams]
+    """Outputs of all or some of the calls that the run waits for."""
