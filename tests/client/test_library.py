@@ -229,6 +229,17 @@ class TestRuns:
         assert [event.sequence for event in events] == list(range(1, len(events) + 1))
         assert "".join(e.data["text"] for e in events if e.type == "message.delta") == PARIS
 
+    def test_all_events_of_an_ended_run(self, reached: Reached, proxy: EditingProxy) -> None:
+        """The run has ended at the first cut, but most of its events follow."""
+        proxy.events = 3
+        with reached.stoker(proxy.address) as stoker:
+            agent = stoker.agents.create(name="ended", model="tiny-chat")
+            run = stoker.runs.create(agent.id, input=FRANCE)
+            with reached.stoker() as direct:
+                sequences = [e.sequence for e in direct.runs.events(agent.id, run.id)]
+            followed = [e.sequence for e in stoker.runs.events(agent.id, run.id)]
+        assert followed == sequences == [*range(1, len(sequences) + 1)]
+
     def test_changes(self, reached: Reached) -> None:
         with reached.stoker() as stoker:
             names = set[str]()
@@ -237,6 +248,12 @@ class TestRuns:
                 assert data
                 break
         assert names
+
+    async def test_changes_asynchronously(self, reached: Reached) -> None:
+        async with asynchronous(reached) as stoker:
+            follow = stoker.events.follow()
+            name, data = await anext(follow)
+        assert name and data
 
 
 @pytest.fixture(scope="module")
@@ -261,6 +278,13 @@ class TestFiles:
         assert target.read_bytes().startswith(b"\x89PNG")
         assert target.stat().st_size == file.bytes
         assert [path.name for path in tmp_path.iterdir()] == ["drawing.png"]
+
+    async def test_asynchronous_download(
+        self, reached: Reached, drawing: str, tmp_path: Path
+    ) -> None:
+        async with asynchronous(reached) as stoker:
+            target = await stoker.files.download(drawing, tmp_path / "drawing.png")
+        assert target.read_bytes().startswith(b"\x89PNG")
 
     async def test_failed_download_leaves_nothing(self, reached: Reached, tmp_path: Path) -> None:
         async with asynchronous(reached) as stoker:
@@ -289,7 +313,11 @@ class TestVideos:
             small = await stoker.videos.download(
                 made.id, tmp_path / "film.webp", variant="thumbnail"
             )
+        with reached.stoker() as blocking:
+            assert blocking.videos.wait(made.id).id == made.id
+            again = blocking.videos.download(made.id, tmp_path / "again.mp4")
         assert film.read_bytes()[4:8] == b"ftyp"
+        assert again.read_bytes() == film.read_bytes()
         assert small.read_bytes()[8:12] == b"WEBP"
 
 

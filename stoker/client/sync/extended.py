@@ -202,18 +202,22 @@ class Runs(RunOperations):
         Args:
             after: `sequence` of the last event to skip.
         """
-        attempts = self._attempts()
+        attempts, was_ended = self._attempts(), False
         while True:
+            is_silent = True
             try:
                 for data in self._api.transport.events(self._stream(agent_id, run_id, after)):
                     event = converted(data, RunEvent)
-                    attempts, after = self._attempts(), event.sequence
+                    is_silent, attempts, after = False, self._attempts(), event.sequence
                     yield event
                     if event.type in RUN_ENDS:
                         return
-                if (self.get(agent_id, run_id)).status in ENDED_RUNS:
+                if is_silent and was_ended:
                     return
-                raise BrokenConnectionError("The stream of events ended before the run.")
+                # Events may follow until a stream that began after the run's end has none.
+                was_ended = (self.get(agent_id, run_id)).status in ENDED_RUNS
+                if not was_ended:
+                    raise BrokenConnectionError("The stream of events ended before the run.")
             except StokerError as error:
                 delay = attempts.delay_s(error)
                 if delay is None:
