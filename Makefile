@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-rest test-all test-vllm check format bench bench-gpu bench-peers bench-report install install-dev install-alone \
   install-bucket install-cuda-build install-docs install-packaging chat-templates \
-  lock audit sbom console docs soak fuzz fuzz-formats system-packages clean
+  lock audit sbom console docs soak fuzz fuzz-formats system-packages dist dist-client clean
 
 demo: install
 	$(BIN)/stoker demo
@@ -97,9 +97,11 @@ bench-report: install-dev
 	$(BIN)/python -m bench.report
 
 # The console's pages, from frontend/ into stoker/server/console/static, which is committed: users need no
-# Node. The types of its calls are made from the server's own OpenAPI document.
+# Node. The types of its calls are made from the server's own OpenAPI document, and so is the Python
+# client.
 console: install-dev frontend/node_modules
 	$(BIN)/python -m tools.console_api
+	$(BIN)/python -m tools.client_api
 	cd frontend && npm run build
 
 # The documentation as a site with search, in .data/site: see zensical.toml. Builds without a network.
@@ -123,6 +125,10 @@ check: install-dev frontend/node_modules
 	$(BIN)/lint-imports
 	@if command -v npm >/dev/null; then cd frontend && npm run --silent check; \
 	else echo "There is no npm: the console's sources are not checked."; fi
+
+# The client as a distribution of its own, `stoker-client`, in dist/.
+dist-client: install-packaging
+	$(PACKAGING)/bin/python -m tools.client_package --out dist
 
 format: install-dev frontend/node_modules
 	$(BIN)/ruff check --fix .

@@ -55,6 +55,9 @@ SHARING: Mapping[str, Sequence[str]] = {
     "openai": (
         OPENAI,
         "tests/cli/",
+        "tests/client/test_library.py",
+        "tests/client/test_retries.py",
+        "tests/client/test_wheel.py",
         "tests/engines/test_environments.py",
         "tests/engines/test_sharing.py",
         "tests/tasks/test_embeddings",

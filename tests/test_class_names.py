@@ -18,6 +18,7 @@ ALLOWED = {
     "Notice": "a fact about a model, between processes and in a response",
     "Part": "a part of an upload, of the client and in a response",
     "Ray": "the protocol of the class that needs Ray's packages",
+    "StokerError": "base class of the errors of the server, and of those of the client",
     "TokenLogprob": "log probability of a token, and its form in OpenAI's API",
     "ToolCall": "a model's call of a tool, in OpenAI's API and in a run",
     "Usage": "token counts of a request, and their form in OpenAI's API",
@@ -25,11 +26,23 @@ ALLOWED = {
 """Names with one meaning in two modules, and the meaning."""
 
 
+GENERATED = (
+    "stoker/client/aio/operations/",
+    "stoker/client/models/",
+    "stoker/client/params/",
+    "stoker/client/results.py",
+    "stoker/client/sync/",
+)
+"""Generated modules, whose names are those of the API."""
+
+
 def places(paths: Iterable[Path]) -> dict[str, list[str]]:
     """Maps each class name to the modules that define it."""
     modules_by_name = dict[str, list[str]]()
     for path in sorted(paths):
         module = path.relative_to(ROOT).as_posix()
+        if module.startswith(GENERATED):
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 modules_by_name.setdefault(node.name, []).append(module)

@@ -12,7 +12,7 @@ from stoker.cli.call import parsed_parameters
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import ApiRequest, Client, JsonObject, quoted
-from stoker.client.errors import CliError, WrongUseError
+from stoker.client.errors import StokerError, WrongUseError
 
 AGENTS = "/v1/agent"
 ID_PREFIX = "agent_"
@@ -250,13 +250,13 @@ def _read(path: Path) -> Any:
 
 
 def _path(server: Client, which: str) -> str:
-    """Returns an agent's path. Raises `CliError` if no agent or several have the name."""
+    """Returns an agent's path. Raises `StokerError` if no agent or several have the name."""
     if which.startswith(ID_PREFIX):
         return f"{AGENTS}/{which}"
     matches = [agent for agent in server.pages(AGENTS) if agent["name"] == which]
     if len(matches) != 1:
         ids = ", ".join(agent["id"] for agent in matches)
-        raise CliError(
+        raise StokerError(
             f"Several agents are named '{which}': {ids}."
             if matches
             else f"Agent '{which}' not found.",
@@ -269,7 +269,7 @@ def _show_end(run: JsonObject, *, as_json: bool) -> None:
     if as_json:
         output.print_json(run)
     if run["error"]:
-        raise CliError(f"The run {run['status']}: {run['error']['message']}")
+        raise StokerError(f"The run {run['status']}: {run['error']['message']}")
 
 
 def _follow(server: Client, place: str, *, quiet: bool) -> None:
@@ -285,7 +285,7 @@ def _follow(server: Client, place: str, *, quiet: bool) -> None:
             is_open = not _show(server, place, event, quiet=quiet)
         if not is_open:
             return
-    raise CliError(
+    raise StokerError(
         "The connection was lost repeatedly. The run continues on the server.",
         hint="Use 'stoker agents follow' to resume.",
     )
@@ -322,5 +322,5 @@ def _answered(call: JsonObject) -> JsonObject:
     output.say(f"{function['name']}({function['arguments']}) = ?")
     line = sys.stdin.readline()
     if not line:
-        raise CliError("The run waits for a function output, but stdin has ended.")
+        raise StokerError("The run waits for a function output, but stdin has ended.")
     return {"tool_call_id": call["id"], "output": line.strip()}

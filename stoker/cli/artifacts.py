@@ -12,10 +12,10 @@ from stoker.cli.output import AsJson, Columns
 from stoker.cli.progress import push_progress
 from stoker.cli.update import update
 from stoker.client.client import ApiRequest, Client, JsonObject, quoted
-from stoker.client.errors import CliError, WrongUseError
+from stoker.client.errors import StokerError, WrongUseError
 from stoker.client.push import Uploader
 from stoker.client.selection import Selection, default_name, select
-from stoker.client.upload_session import ARTIFACTS, UploadSession, session_path
+from stoker.client.upload_session import ARTIFACTS, session_path
 from stoker.models.adapters.lora import ADAPTER
 
 app = typer.Typer(no_args_is_help=True, help="Push, import and manage models.")
@@ -172,7 +172,7 @@ def abandon(
     server = client(ctx)
     artifact = server.get(f"{ARTIFACTS}/{quoted(artifact_id)}")
     if not artifact["upload_id"]:
-        raise CliError(f"{artifact_id} has no open upload.")
+        raise StokerError(f"{artifact_id} has no open upload.")
     output.confirm(f"Abandon the upload of {artifact_id}?", yes=yes)
     answer = server.delete(session_path(artifact_id, artifact["upload_id"]))
     output.show_done(answer, f"Abandoned {artifact['upload_id']}.", as_json=as_json)
@@ -218,7 +218,7 @@ def cancel(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False)
     path = f"{ARTIFACTS}/{quoted(artifact_id)}"
     job = server.get(path)["import"]
     if not job:
-        raise CliError(f"{artifact_id} has no import.")
+        raise StokerError(f"{artifact_id} has no import.")
     answer = server.delete(f"{path}/imports/{quoted(job['id'])}")
     output.show_done(answer, f"Cancelled {job['id']}.", as_json=as_json)
 
@@ -269,7 +269,7 @@ def push(
     )
     if pushed["status"] == "failed":
         output.show_object(pushed, DETAILS, as_json=as_json)
-        raise CliError(
+        raise StokerError(
             f"The server rejected the files: {_failure(pushed)}",
             hint="The upload is kept. Correct the folder and push again: only changed files are "
             "sent.",
@@ -305,7 +305,7 @@ def _push(
     with push_progress(selection) as progress:
         try:
             uploader = Uploader(server, selection.files, progress, parallel=parallel)
-            session = _session(uploader, name, pipeline, artifact_id)
+            session = uploader.session(name, pipeline, artifact_id)
             resumed = uploader.held_bytes(session)
             if resumed:
                 progress.note(f"Resuming: {output.size(resumed)} already uploaded.")
@@ -323,18 +323,6 @@ def _push(
         "left_out": [{"path": item.path, "reason": item.reason} for item in selection.left_out],
     }
     return artifact
-
-
-def _session(
-    uploader: Uploader, name: str, pipeline: str | None, artifact_id: str | None
-) -> UploadSession:
-    """Returns the session of an interrupted push of these files, or a new one."""
-    if artifact_id:
-        return uploader.resume(uploader.artifact(artifact_id)) or uploader.open(artifact_id)
-    for candidate in uploader.unfinished(name, pipeline):
-        if session := uploader.resume(candidate):
-            return session
-    return uploader.open(uploader.create_artifact(name, pipeline)["id"])
 
 
 def _tell_selection(selection: Selection) -> None:

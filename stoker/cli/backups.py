@@ -12,7 +12,7 @@ from stoker.cli import output
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.progress import transfer_bar
 from stoker.cli.settings import read_settings
-from stoker.client.errors import CliError, WrongUseError
+from stoker.client.errors import StokerError, WrongUseError
 
 if TYPE_CHECKING:
     from stoker.server.backups.archive import Manifest
@@ -59,7 +59,7 @@ def backup(
                 folder, file, with_secret=not without_secret, begin=begin, advance=advance
             )
     except BackupError as error:
-        raise CliError(str(error)) from error
+        raise StokerError(str(error)) from error
     answer = {
         "file": str(made.path),
         "size": made.size,
@@ -94,7 +94,7 @@ def restore(
         with _progress("Restoring") as (begin, advance):
             manifest = restored(file, folder, begin=begin, advance=advance)
     except BackupError as error:
-        raise CliError(str(error)) from error
+        raise StokerError(str(error)) from error
     answer = {"data_dir": str(folder), **_described(manifest)}
     message = (
         f"Restored the backup of {output.moment(manifest.created_at)} UTC. "

@@ -10,7 +10,7 @@ from stoker.cli import inputs, output
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import ApiRequest, Client, JsonObject, quoted
-from stoker.client.errors import CliError, WrongUseError
+from stoker.client.errors import StokerError, WrongUseError
 
 MODELS = "/v1/models"
 # Longer than the server's default wait and inference timeouts, so that the server times out first.
@@ -136,7 +136,7 @@ def _endpoint(model: JsonObject, chosen: str | None) -> str:
     """Returns the path to call: the chosen one, else the first one that serves the model."""
     endpoints: list[str] = model["endpoints"]
     if not endpoints:
-        raise CliError(f"{model['id']} ({model['pipeline']}) has no endpoint on this server.")
+        raise StokerError(f"{model['id']} ({model['pipeline']}) has no endpoint on this server.")
     endpoint = chosen or endpoints[0]
     if endpoint not in endpoints:
         raise WrongUseError(

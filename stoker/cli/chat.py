@@ -12,7 +12,7 @@ from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
 from stoker.cli.context import client
 from stoker.cli.inputs import CHAT, image_url
 from stoker.client.client import ApiRequest, Client, JsonObject
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 
 
 def chat(
@@ -81,7 +81,7 @@ def _pieces(server: Client, body: JsonObject) -> Iterator[str]:
     request = ApiRequest(method="POST", path=CHAT, json=body, timeout_s=TIMEOUT_S)
     for event in server.events(request):
         if "error" in event:
-            raise CliError(event["error"]["message"])
+            raise StokerError(event["error"]["message"])
         for choice in event["choices"]:
             delta: dict[str, Any] = choice["delta"]
             yield delta.get("reasoning_content") or delta.get("content") or ""

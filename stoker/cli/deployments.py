@@ -11,7 +11,7 @@ from stoker.cli import output
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import Client, JsonObject, Retry, quoted
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 
 app = typer.Typer(no_args_is_help=True, help="Manage deployments: list, change, start, stop, logs.")
 
@@ -313,7 +313,7 @@ def find(server: Client, which: str) -> JsonObject:
     for deployment in server.pages(DEPLOYMENTS):
         if deployment["model"] == which:
             return deployment
-    raise CliError(
+    raise StokerError(
         f"Deployment '{which}' not found.",
         hint="List deployments with 'stoker deployments list'.",
     )
@@ -337,7 +337,7 @@ def create(server: Client, wish: JsonObject, *, wait: bool) -> JsonObject:
 def settled(server: Client, deployment: JsonObject) -> JsonObject:
     """Waits until a deployment is loaded, or idle if it is cold.
 
-    Raises `CliError` if loading fails.
+    Raises `StokerError` if loading fails.
     """
     path = f"{DEPLOYMENTS}/{quoted(deployment['id'])}"
     retry = Retry()
@@ -347,7 +347,7 @@ def settled(server: Client, deployment: JsonObject) -> JsonObject:
             deployment = retry.run(lambda: server.get(path))
             update(_loading(deployment))
     if deployment["status"] == "failed":
-        raise CliError(
+        raise StokerError(
             f"{deployment['model']} failed to load: {deployment['message']}",
             hint=f"Deployment created. See 'stoker deployments logs {deployment['model']}'.",
         )

@@ -8,7 +8,7 @@ import typer
 from stoker.cli import output
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.settings import read_settings
-from stoker.client.errors import CliError, WrongUseError
+from stoker.client.errors import StokerError, WrongUseError
 
 if TYPE_CHECKING:
     from stoker.base.config import Settings
@@ -48,7 +48,7 @@ def install(
         try:
             installed = environments.install(settings, name, say, cpu=cpu)
         except environments.InstallError as error:
-            raise CliError(f"'{name}' could not be installed: {error}") from error
+            raise StokerError(f"'{name}' could not be installed: {error}") from error
     output.show_object(_shown(name, installed), FIELDS, as_json=as_json)
 
 
@@ -74,9 +74,9 @@ def remove(name: Name, data_dir: DataDir = None, as_json: AsJson = False) -> Non
     try:
         removed = environments.remove(settings, name)
     except environments.InstallError as error:
-        raise CliError(str(error)) from error
+        raise StokerError(str(error)) from error
     if not removed:
-        raise CliError(f"'{name}' is not installed in {settings.data_dir}.")
+        raise StokerError(f"'{name}' is not installed in {settings.data_dir}.")
     output.show_done({"name": name, "removed": True}, f"Removed {name}.", as_json=as_json)
 
 

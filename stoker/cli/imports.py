@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stoker.cli import output
 from stoker.client.client import Client, JsonObject, Retry, quoted
-from stoker.client.errors import ApiError, CliError, WrongUseError
+from stoker.client.errors import ApiError, StokerError, WrongUseError
 from stoker.client.upload_session import ARTIFACTS
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def imported(
 ) -> JsonObject:
     """Imports into an artifact and returns it once done.
 
-    Raises `CliError` if the import fails.
+    Raises `StokerError` if the import fails.
     """
     return _followed(server, _begun(server, artifact_id, reference, token, gguf))
 
@@ -133,7 +133,7 @@ def _begun(
 
 
 def _followed(server: Client, artifact: JsonObject) -> JsonObject:
-    """Waits for an import and returns the artifact. Raises `CliError` if it fails."""
+    """Waits for an import and returns the artifact. Raises `StokerError` if it fails."""
     artifact_id, begun = artifact["id"], artifact["import"]
     path = f"{ARTIFACTS}/{quoted(artifact_id)}"
     output.say(f"Importing {begun['repo_id']}, commit {begun['commit'][:12]}.")
@@ -165,10 +165,10 @@ def _is_running(artifact: JsonObject, import_id: str) -> bool:
 def _refuse_failed(artifact: JsonObject, import_id: str) -> None:
     import_job = artifact["import"]
     if not import_job or import_job["id"] != import_id:
-        raise CliError("The import was cancelled or replaced by another import.")
+        raise StokerError("The import was cancelled or replaced by another import.")
     if import_job["status"] == "failed":
         error = import_job["error"]
-        raise CliError(f"The import failed: {error['message']} ({error['code']})")
+        raise StokerError(f"The import failed: {error['message']} ({error['code']})")
 
 
 @contextmanager

@@ -3,53 +3,16 @@
 import base64
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from stoker.client.client import Files, JsonObject
+from stoker.client.client import JsonObject
 from stoker.client.errors import WrongUseError
+from stoker.client.media import MEDIA, Inputs, Media, Taking, placed_media
 
 CHAT = "/v1/chat/completions"
-TRANSCRIPTIONS = "/v1/audio/transcriptions"
-TRANSLATIONS = "/v1/audio/translations"
 SEEING = "image-text-to-text"
 
-
-@dataclass(frozen=True)
-class Taking:
-    """Request fields for the inputs of an endpoint."""
-
-    media: str
-    """Field for files, URLs and base64."""
-    kind: str
-    text: str = ""
-    """Field for additional texts. Empty if the endpoint has none."""
-    is_list: bool = False
-    """True if a single text is sent as a list."""
-
-
-_LABELS = "candidate_labels"
-MEDIA: Mapping[str, Taking] = {
-    "/v1/classifications/image": Taking("inputs", "image"),
-    "/v1/classifications/zero-shot/image": Taking("image", "image", _LABELS, is_list=True),
-    "/v1/images/segmentation": Taking("inputs", "image"),
-    "/v1/detections/object": Taking("inputs", "image"),
-    "/v1/detections/zero-shot/object": Taking("image", "image", _LABELS, is_list=True),
-    "/v1/images/depth": Taking("inputs", "image"),
-    "/v1/images/masks": Taking("inputs", "image"),
-    "/v1/images/feature-extraction": Taking("inputs", "image"),
-    "/v1/images/to-text": Taking("inputs", "image"),
-    "/v1/classifications/video": Taking("inputs", "video"),
-    "/v1/classifications/audio": Taking("inputs", "audio"),
-    "/v1/classifications/zero-shot/audio": Taking("audio", "audio", _LABELS, is_list=True),
-    "/v1/question-answering/visual": Taking("image", "image", "question"),
-    "/v1/question-answering/document": Taking("image", "image", "question"),
-    TRANSCRIPTIONS: Taking("file", "audio"),
-    TRANSLATIONS: Taking("file", "audio"),
-}
-"""Endpoints that take media. All others take only texts."""
 
 _SUFFIXES = frozenset(
     f".{name}"
@@ -62,18 +25,6 @@ _SUFFIXES = frozenset(
 )
 """Extensions of media files and of files easily mistaken for media."""
 _ADDRESSES = ("http://", "https://", "data:")
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Parts of a request built from the inputs."""
-
-    fields: JsonObject = field(default_factory=dict[str, Any])
-    files: Files = ()
-
-    @property
-    def names(self) -> set[str]:
-        return {*self.fields, *(name.removesuffix("[]") for name, _ in self.files)}
 
 
 def read(arguments: Sequence[str], lines: Path | None) -> str | list[str] | None:
@@ -99,7 +50,7 @@ def placed(given: str | list[str] | None, model: JsonObject, endpoint: str) -> I
 
 
 def _media(given: str | list[str], taking: Taking) -> Inputs:
-    media: list[Path | str] = []
+    media: list[Media] = []
     texts: list[str] = []
     for item in [given] if isinstance(given, str) else given:
         if path := _file(item, taking.kind, beside_texts=bool(taking.text)):
@@ -114,12 +65,7 @@ def _media(given: str | list[str], taking: Taking) -> Inputs:
         fields[taking.text] = texts if taking.is_list or len(texts) > 1 else texts[0]
     # A single medium with texts is not a list, unless it came from a file's lines.
     is_one = len(media) == 1 and (isinstance(given, str) or len(given) > 1)
-    if not any(isinstance(item, Path) for item in media):
-        if media:
-            fields[taking.media] = media[0] if is_one else media
-        return Inputs(fields)
-    name = taking.media if is_one else f"{taking.media}[]"
-    return Inputs(fields, [(name, item) for item in media])
+    return placed_media(taking.media, media, fields, is_one=is_one)
 
 
 def _said(given: str | list[str], model: JsonObject) -> str | list[JsonObject]:

@@ -15,7 +15,7 @@ import stoker
 from stoker.base.plugins import PluginError
 from stoker.cli.commands import LazyGroup
 from stoker.cli.context import DEFAULT_BASE_URL, Context
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -112,15 +112,15 @@ def main() -> None:
     try:
         with _interruptible():
             app()
-    except CliError as error:
+    except StokerError as error:
         _show(error)
         sys.exit(error.exit_code)
     except (OSError, PluginError) as error:
-        _show(CliError(str(error)))
+        _show(StokerError(str(error)))
         sys.exit(1)
 
 
-def _show(error: CliError) -> None:
+def _show(error: StokerError) -> None:
     from stoker.cli import output
 
     output.show_error(error)

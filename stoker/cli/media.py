@@ -9,10 +9,10 @@ import typer
 from stoker.cli import output
 from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
 from stoker.cli.context import client
-from stoker.cli.inputs import TRANSCRIPTIONS
 from stoker.cli.output import AsJson
 from stoker.client.client import ApiRequest, JsonObject
 from stoker.client.errors import WrongUseError
+from stoker.client.media import TRANSCRIPTIONS
 
 IMAGES, EDITS = "/v1/images/generations", "/v1/images/edits"
 SPEECH = "/v1/audio/speech"

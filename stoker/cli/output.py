@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stoker.cli import hints
 from stoker.client.client import JsonObject
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -157,14 +158,14 @@ def shortened(text: str, width: int) -> str:
     return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
-def show_error(error: CliError) -> None:
+def show_error(error: StokerError) -> None:
     out = console(stderr=True)
     out.print("Error: ", style="bold red", end="")
-    out.print(printable(error.message), soft_wrap=True)
+    out.print(printable(hints.message(error)), soft_wrap=True)
     for name, value in error.details().items():
         out.print(f"  {name}: {printable(value)}", style="dim", soft_wrap=True)
-    if error.hint:
-        out.print(error.hint, soft_wrap=True)
+    if hint := hints.hint(error):
+        out.print(hint, soft_wrap=True)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 import stoker
+from stoker.cli import hints
 from stoker.cli.context import DEFAULT_BASE_URL, Context
 from stoker.cli.settings import read_settings
 from stoker.cli.verdicts import DoctorCheck, DoctorVerdict
 from stoker.client.client import Client
-from stoker.client.errors import ApiError, CliError, UnreachableError, WrongUseError
+from stoker.client.errors import ApiError, StokerError, UnreachableError, WrongUseError
 
 _FILES_HINT = "'stoker deployments list' shows which failed. Restore the data folder from a backup."
 
@@ -35,9 +36,13 @@ def checks(settings: Context) -> Iterator[DoctorCheck]:
             hint = "Set STOKER_BASE_URL to a server of the fleet to check it as well."
             yield DoctorCheck("server", DoctorVerdict.WARN, "no server on this node", hint)
         else:
-            yield DoctorCheck("server", DoctorVerdict.FAIL, error.message, error.hint or "")
-    except CliError as error:
-        yield DoctorCheck("server", DoctorVerdict.FAIL, error.message, error.hint or "")
+            yield DoctorCheck(
+                "server", DoctorVerdict.FAIL, hints.message(error), hints.hint(error) or ""
+            )
+    except StokerError as error:
+        yield DoctorCheck(
+            "server", DoctorVerdict.FAIL, hints.message(error), hints.hint(error) or ""
+        )
 
 
 def _server_checks(settings: Context) -> Iterator[DoctorCheck]:

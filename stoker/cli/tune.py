@@ -15,7 +15,8 @@ from stoker.cli.deployments import DEPLOYMENTS, find, settled
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.versions import changed
 from stoker.client.client import Client, JsonObject, quoted
-from stoker.client.errors import CliError, WrongUseError
+from stoker.client.errors import StokerError, WrongUseError
+from stoker.client.media import Media
 
 POLL_S = 0.5
 RUN = ("measured", "differs")
@@ -124,12 +125,13 @@ def _example(line: str, model: JsonObject, endpoint: str) -> JsonObject:
                 f"A line that starts with a brace is not valid JSON: {error}."
             ) from error
     placed = inputs.placed(line, model, endpoint)
-    files = {name.removesuffix("[]"): _data(path) for name, path in placed.files}
+    files = {name.removesuffix("[]"): _data(media) for name, media in placed.files}
     return placed.fields | files
 
 
-def _data(path: Path | str) -> str:
-    return "data:;base64," + base64.b64encode(Path(path).read_bytes()).decode()
+def _data(media: Media) -> str:
+    content = media if isinstance(media, bytes) else Path(media).read_bytes()
+    return "data:;base64," + base64.b64encode(content).decode()
 
 
 def _last(server: Client, path: str) -> JsonObject:
@@ -137,12 +139,12 @@ def _last(server: Client, path: str) -> JsonObject:
         (candidate for candidate in server.pages(path) if candidate["status"] == "completed"), None
     )
     if trial is None:
-        raise CliError("This deployment has no completed trial yet.")
+        raise StokerError("This deployment has no completed trial yet.")
     return trial
 
 
 def _ended(server: Client, path: str, trial: JsonObject) -> JsonObject:
-    """Waits for a trial and returns it. Raises `CliError` if it failed."""
+    """Waits for a trial and returns it. Raises `StokerError` if it failed."""
     with output.spinner(f"{trial['id']}: waiting …") as update:
         try:
             while trial["status"] in ("queued", "in_progress"):
@@ -154,7 +156,7 @@ def _ended(server: Client, path: str, trial: JsonObject) -> JsonObject:
             output.say("\nThe trial continues. Use 'stoker tune MODEL --last' to see its result.")
             raise
     if trial["status"] == "failed":
-        raise CliError(f"The trial failed: {trial['error']['message']}")
+        raise StokerError(f"The trial failed: {trial['error']['message']}")
     return trial
 
 
@@ -171,10 +173,10 @@ def _chosen(trial: JsonObject, word: str, *, force: bool) -> JsonObject:
         raise WrongUseError(f"No row matches '{word}'.", hint=f"Available: {', '.join(words)}.")
     able = [row for row in matches if row["status"] in RUN]
     if not able:
-        raise CliError(f"'{word}' does not run: {matches[0]['reason']}")
+        raise StokerError(f"'{word}' does not run: {matches[0]['reason']}")
     good = able if force else [row for row in able if row["status"] == "measured"]
     if not good:
-        raise CliError(
+        raise StokerError(
             f"'{word}' gives different answers: {able[0]['reason']} Nothing was changed.",
             hint="Use --force to apply it anyway.",
         )

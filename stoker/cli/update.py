@@ -11,7 +11,7 @@ from stoker.cli.imports import Reference, import_newer, token_from
 from stoker.cli.output import AsJson
 from stoker.cli.versions import settled
 from stoker.client.client import JsonObject, quoted
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 from stoker.client.upload_session import ARTIFACTS
 
 
@@ -46,7 +46,7 @@ def update(
     artifact = server.get(f"{ARTIFACTS}/{quoted(artifact_id)}")
     origin = artifact["origin"]
     if origin is None:
-        raise CliError(
+        raise StokerError(
             f"{artifact_id} was not imported from a hub.", hint="Push the new files instead."
         )
     reference = Reference(origin["repo_id"], revision or origin["revision"])

@@ -11,7 +11,7 @@ from stoker.cli.deployments import path_of
 from stoker.cli.imports import SCHEME, Reference, import_new, token_from
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import ApiRequest, Client, JsonObject, Retry, quoted
-from stoker.client.errors import CliError, WrongUseError
+from stoker.client.errors import StokerError, WrongUseError
 
 app = typer.Typer(no_args_is_help=True, help="Roll out new versions of a deployment and roll back.")
 
@@ -278,7 +278,7 @@ def settled(server: Client, path: str, version: JsonObject) -> JsonObject:
             )
             raise
     if version["status"] == "failed":
-        raise CliError(
+        raise StokerError(
             f"Version {version['number']} failed: {version['message']}",
             hint="The previous version is still live.",
         )
@@ -291,7 +291,7 @@ def changed(server: Client, path: str, changes: JsonObject) -> JsonObject:
     Args:
         path: path of the deployment.
 
-    Raises `CliError` if the version fails.
+    Raises `StokerError` if the version fails.
     """
     server.json(ApiRequest(method="PATCH", path=path, json=changes))
     versions = f"{path}/versions"
@@ -309,12 +309,12 @@ def _show_settled(
 
 
 def _found(server: Client, path: str, which: str) -> JsonObject:
-    """Returns a version by its number or ID. Raises `CliError`."""
+    """Returns a version by its number or ID. Raises `StokerError`."""
     if which.isdigit():
         for version in server.pages(f"{path}/versions"):
             if version["number"] == int(which):
                 return version
-        raise CliError(f"Version {which} not found.")
+        raise StokerError(f"Version {which} not found.")
     return server.get(f"{path}/versions/{quoted(which)}")
 
 

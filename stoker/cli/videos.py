@@ -12,7 +12,7 @@ from stoker.cli.context import client
 from stoker.cli.media import Model
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import ApiRequest, Client, JsonObject
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 
 VIDEOS = "/v1/videos"
 POLL_S = 1.0
@@ -112,7 +112,7 @@ def _content(video_id: str, variant: str = "video") -> ApiRequest:
 
 
 def _ended(server: Client, job: JsonObject) -> JsonObject:
-    """Waits for a job and returns it. Raises `CliError` if it failed."""
+    """Waits for a job and returns it. Raises `StokerError` if it failed."""
     with output.spinner(f"{job['id']}: waiting …") as update:
         try:
             while job["status"] in ("queued", "in_progress"):
@@ -125,5 +125,5 @@ def _ended(server: Client, job: JsonObject) -> JsonObject:
             )
             raise
     if job["status"] == "failed":
-        raise CliError(f"The video failed: {job['error']['message']}")
+        raise StokerError(f"The video failed: {job['error']['message']}")
     return job

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from stoker.client.client import Stopped
+from .errors import Stopped
 
 Job = TypeVar("Job")
 

@@ -4,13 +4,15 @@ import importlib
 import sys
 from ipaddress import ip_address
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from stoker.client.errors import WrongUseError
+from .errors import WrongUseError
 
 if TYPE_CHECKING:
     import httpx
+
+HttpClient = TypeVar("HttpClient", bound="httpx.Client | httpx.AsyncClient")
 
 _LOCAL_NAME = "localhost"
 _COMMAND_LINE = "httpx._main"
@@ -59,7 +61,7 @@ def import_httpx() -> ModuleType:
         sys.modules.pop(_COMMAND_LINE, None)
 
 
-def client(url: str, **options: Any) -> "httpx.Client":
+def client(kind: type[HttpClient], url: str, **options: Any) -> HttpClient:
     """Returns an HTTP client for one server. Raises `WrongUseError` for an unusable proxy."""
     import httpx
 
@@ -67,9 +69,9 @@ def client(url: str, **options: Any) -> "httpx.Client":
         if options.get("verify"):
             # Certificates that the environment names still apply.
             options["verify"] = httpx.create_ssl_context(trust_env=True)
-        return httpx.Client(**options, trust_env=False)
+        return kind(**options, trust_env=False)
     try:
-        return httpx.Client(**options)
+        return kind(**options)
     except ImportError as error:
         raise WrongUseError(
             "The environment sets a SOCKS proxy, but its library is not installed.",

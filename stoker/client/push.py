@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from stoker.client.client import ApiRequest, Client, JsonObject, Retry, Stopped, quoted
-from stoker.client.errors import ApiError, CliError
-from stoker.client.parallel import in_parallel
-from stoker.client.selection import LocalFile
-from stoker.client.upload_session import ARTIFACTS, Part, RemoteFile, UploadSession, session_path
+from .client import Client
+from .errors import ApiError, StokerError, Stopped
+from .parallel import in_parallel
+from .request import ApiRequest, JsonObject, quoted
+from .retry import Retry
+from .selection import LocalFile
+from .upload_session import ARTIFACTS, Part, RemoteFile, UploadSession, session_path
 
 # Small enough for a smooth progress bar and a quick stop, large enough to be efficient.
 CHUNK_BYTES = 256 * 1024
@@ -74,6 +76,15 @@ class Uploader:
             and pipeline in {None, artifact["pipeline"]}
         ]
 
+    def session(self, name: str, pipeline: str | None, artifact_id: str | None) -> UploadSession:
+        """Returns the session of an interrupted push of these files, or a new one."""
+        if artifact_id:
+            return self.resume(self.artifact(artifact_id)) or self.open(artifact_id)
+        for candidate in self.unfinished(name, pipeline):
+            if session := self.resume(candidate):
+                return session
+        return self.open(self.create_artifact(name, pipeline)["id"])
+
     def open(self, artifact_id: str) -> UploadSession:
         """Opens a new session. An open session of the artifact is replaced."""
         path = f"{ARTIFACTS}/{quoted(artifact_id)}/uploads"
@@ -124,7 +135,7 @@ class Uploader:
                 return
             self._send_parts(session, missing, lacking)
             session = self._still_open(session)
-        raise CliError(
+        raise StokerError(
             "The server lists different parts than were sent.",
             hint="Check that no other push to this artifact is running, then push again.",
         )
@@ -155,7 +166,7 @@ class Uploader:
     def _still_open(self, session: UploadSession) -> UploadSession:
         fetched = self._fetched(session.artifact_id, session.upload_id)
         if fetched is None:
-            raise CliError("Another client completed or replaced this upload.")
+            raise StokerError("Another client completed or replaced this upload.")
         return fetched
 
     def _parts(self, session: UploadSession) -> Iterator[Part]:
@@ -184,7 +195,7 @@ class Uploader:
         self._read_in_parallel(parts, send)
         for file in self._files:
             if file.has_changed():
-                raise CliError(
+                raise StokerError(
                     f"{file.path} changed during the push.", hint="Push the folder again."
                 )
 
@@ -232,14 +243,14 @@ class Uploader:
 
 
 def _read(part: Part, into: memoryview) -> None:
-    """Reads a part into the buffer. Raises `CliError` if the file has become too short."""
+    """Reads a part into the buffer. Raises `StokerError` if the file has become too short."""
     with part.file.source.open("rb", buffering=0) as file:
         file.seek(part.offset)
         filled = 0
         while filled < part.size:
             count = file.readinto(into[filled:])
             if not count:
-                raise CliError(f"{part.file.path} became shorter during the push.")
+                raise StokerError(f"{part.file.path} became shorter during the push.")
             filled += count
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from stoker.client.errors import CliError
-from stoker.client.model_files import (
+from .errors import StokerError
+from .model_files import (
     ADAPTER,
     GGUF,
     INDEX_SUFFIX,
@@ -74,7 +74,7 @@ def default_name(source: Path) -> str:
 def select(source: Path) -> Selection:
     """Selects the model files of a folder, smallest first, or a single GGUF file.
 
-    Raises `CliError` if they are not a complete model: only pickled weights, no weights, missing
+    Raises `StokerError` if they are not a complete model: only pickled weights, no weights, missing
     shards or configuration, or Git LFS pointers.
     """
     if source.is_file():
@@ -101,7 +101,7 @@ def select(source: Path) -> Selection:
 
 def _alone(source: Path) -> Selection:
     if source.suffix.lower() != GGUF:
-        raise CliError(
+        raise StokerError(
             f"{source} is neither a folder nor a GGUF file.",
             hint="Push the folder that contains the model.",
         )
@@ -169,18 +169,18 @@ def _refuse_incomplete(folder: Path, selection: Selection) -> None:
     paths = {file.path for file in selection.files}
     for file in selection.files:
         if file.size < 1024 and file.source.read_bytes().startswith(LFS_START):
-            raise CliError(
+            raise StokerError(
                 f"{file.path} is a Git LFS pointer, not the file itself.",
                 hint="Run 'git lfs pull' in the folder and push again.",
             )
         if file.path.endswith(INDEX_SUFFIX) and (missing := _missing_shards(file) - paths):
-            raise CliError(
+            raise StokerError(
                 f"{file.path} names shards that are missing: {', '.join(sorted(missing)[:5])}.",
                 hint="Download or save the model again, and push the whole folder.",
             )
     has_gguf = any(file.source.suffix.lower() == GGUF for file in selection.files)
     if not has_gguf and not paths.intersection(CONFIGS):
-        raise CliError(f"No config.json in {folder}.", hint=_elsewhere(folder, selection.files))
+        raise StokerError(f"No config.json in {folder}.", hint=_elsewhere(folder, selection.files))
 
 
 def _refuse_missing_weights(selection: Selection) -> None:
@@ -188,12 +188,12 @@ def _refuse_missing_weights(selection: Selection) -> None:
         return
     for item in selection.left_out:
         if item.reason == PICKLED:
-            raise CliError(
+            raise StokerError(
                 f"The folder has pickled weights ({item.path}) but no safetensors. "
                 "Pickle files can run code, so the server does not load them.",
                 hint=CONVERSION,
             )
-    raise CliError(
+    raise StokerError(
         "No weights found in the folder.",
         hint="Push the folder that save_pretrained() wrote: *.safetensors with config.json.",
     )

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stoker.client.client import JsonObject, quoted
-from stoker.client.selection import LocalFile
+from .request import JsonObject, quoted
+from .selection import LocalFile
 
 ARTIFACTS = "/v1/model-artifacts"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from stoker import sandbox
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 
 LOG_BYTES = 16 << 20
 """Size in bytes above which a log is rotated when its process starts. Only one old log is kept."""
@@ -18,7 +18,7 @@ _SHOWN_LINES = 12
 _KILLED_S = 10.0
 
 
-class ProcessFailedError(CliError):
+class ProcessFailedError(StokerError):
     """Raised if a process of the fleet has ended or did not start in time."""
 
 

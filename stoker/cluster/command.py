@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from stoker import sandbox
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 from stoker.cluster.fleet import LocalFleet, Teller
 from stoker.cluster.plan import FleetPlan
 from stoker.demo.setup import Demo, set_up
@@ -25,7 +25,7 @@ class Screen(Teller, Protocol):
 
 
 def run(plan: FleetPlan, screen: Screen) -> None:
-    """Starts a fleet and ends it at SIGTERM or SIGINT. Raises `CliError`."""
+    """Starts a fleet and ends it at SIGTERM or SIGINT. Raises `StokerError`."""
     fleet = LocalFleet(plan, screen)
     # This process has the database's password.
     sandbox.keep_to_itself()
@@ -63,7 +63,7 @@ async def _show(fleet: LocalFleet, plan: FleetPlan, screen: Screen) -> None:
 
 async def _demo(fleet: LocalFleet, plan: FleetPlan, screen: Screen) -> Demo:
     if not (plan.folder / OPERATOR_KEY).exists():
-        raise CliError(
+        raise StokerError(
             "The demo needs an operator's key, but the servers of this database have none.",
             hint=f"Write one to {plan.folder / OPERATOR_KEY}.",
         )

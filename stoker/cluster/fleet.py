@@ -14,7 +14,7 @@ import httpx
 from stoker.base.database_urls import without_password
 from stoker.base.extras import install_command
 from stoker.base.temporary_folder import TemporaryFolder
-from stoker.client.errors import CliError, WrongUseError
+from stoker.client.errors import StokerError, WrongUseError
 from stoker.cluster import ray
 from stoker.cluster.member import FleetProcess, Program
 from stoker.cluster.plan import FleetPlan
@@ -48,7 +48,7 @@ class Teller(Protocol):
 
 class LocalFleet:
     def __init__(self, plan: FleetPlan, teller: Teller) -> None:
-        """Raises `CliError` if PostgreSQL is missing, and `FolderInUseError` if another process
+        """Raises `StokerError` if PostgreSQL is missing, and `FolderInUseError` if another process
         uses the folder.
         """
         self._plan = plan
@@ -65,7 +65,7 @@ class LocalFleet:
             ray.check_installed()
         if find_spec("asyncpg") is None:
             hint = f"Install it: {install_command('postgres')}"
-            raise CliError("The library that speaks to PostgreSQL is missing.", hint=hint)
+            raise StokerError("The library that speaks to PostgreSQL is missing.", hint=hint)
         if (plan.folder / "server.json").exists():
             raise WrongUseError(
                 f"{plan.folder} is the data folder of a server.",
@@ -84,7 +84,7 @@ class LocalFleet:
 
     async def start(self) -> None:
         """Starts the fleet. Returns once every gateway reports that it can load models. Raises
-        `CliError`.
+        `StokerError`.
         """
         if self._database:
             await self._database.start(self._teller.progress)
@@ -97,7 +97,7 @@ class LocalFleet:
             await asyncio.gather(serving, return_exceptions=True)
 
     async def while_database(self, work: "asyncio.Task[Any]") -> None:
-        """Waits for a task and raises its error. Raises `CliError` if PostgreSQL ends."""
+        """Waits for a task and raises its error. Raises `StokerError` if PostgreSQL ends."""
         if self._database is None:
             await work
             return

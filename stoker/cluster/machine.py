@@ -29,7 +29,7 @@ class RayMachine:
     """Command that starts Ray here, if an external tool provides it."""
 
     def run_head(self, port: int, tell: Callable[[str], None]) -> None:
-        """Runs Ray's head and the placer until SIGTERM or SIGINT. Raises `CliError`.
+        """Runs Ray's head and the placer until SIGTERM or SIGINT. Raises `StokerError`.
 
         Args:
             tell: receives messages about the state of the processes.
@@ -46,7 +46,9 @@ class RayMachine:
         self._run(programs, tell)
 
     def run_node(self, address: str, options: Sequence[str], tell: Callable[[str], None]) -> None:
-        """Runs Ray's process of a node and a node host until SIGTERM or SIGINT. Raises `CliError`.
+        """Runs Ray's process of a node and a node host until SIGTERM or SIGINT.
+
+        Raises `StokerError`.
 
         Args:
             address: `host:port` of the head.

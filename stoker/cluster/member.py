@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 from stoker.cluster.child import Child
 
 START_S = 300.0
@@ -63,7 +63,7 @@ class FleetProcess:
 
     async def start(self) -> None:
         """Starts the process. Returns once it has reported its start. After that it is restarted
-        when it ends. Raises `CliError`.
+        when it ends. Raises `StokerError`.
         """
         await self._start()
         self._keeping = asyncio.create_task(self._keep())
@@ -82,7 +82,7 @@ class FleetProcess:
         await self._child.end(signal.SIGTERM, _MOMENT_S)
         return True
 
-    def failed(self, what: str) -> CliError:
+    def failed(self, what: str) -> StokerError:
         """Returns an error with the last lines of the process's output."""
         return self._child.failed(what)
 
@@ -124,7 +124,7 @@ class FleetProcess:
             begun = time.monotonic()
             try:
                 await self._start()
-            except CliError as error:
+            except StokerError as error:
                 self._changed("\n".join(filter(None, [error.message, error.hint])))
             except OSError as error:
                 self._changed(f"{self.name} could not be started: {error}")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 from stoker.cluster.child import Child
 
 USER = "stoker"
@@ -49,7 +49,7 @@ class Postgres:
             folder: the folder for all files of PostgreSQL. It is created if missing.
             connections: minimum of the connection limit.
 
-        Raises `CliError` if PostgreSQL is not installed.
+        Raises `StokerError` if PostgreSQL is not installed.
         """
         self.child = Child("PostgreSQL", log)
         self._folder = folder
@@ -67,7 +67,7 @@ class Postgres:
         return f"postgresql+asyncpg://{USER}:{password}@127.0.0.1:{self._port}/postgres"
 
     async def start(self, tell: Callable[[str], None]) -> None:
-        """Creates the database if it is missing, and starts PostgreSQL. Raises `CliError`."""
+        """Creates the database if it is missing, and starts PostgreSQL. Raises `StokerError`."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._hand_over(self._folder)
         # The user of PostgreSQL may have no access to the folder by its path.
@@ -163,7 +163,7 @@ class Postgres:
         deadline = time.monotonic() + _BEFORE_S
         while (words := self._state()) and _is_postgres(words[0]):
             if time.monotonic() > deadline:
-                raise CliError(f"Another PostgreSQL uses {self._data}: process {words[0]}.")
+                raise StokerError(f"Another PostgreSQL uses {self._data}: process {words[0]}.")
             await asyncio.sleep(_LOOK_S)
 
 
@@ -188,7 +188,7 @@ def _programs(data: Path) -> tuple[str, str]:
     if binaries is None and installed:
         binaries = installed[max(installed)]
     if binaries is None or not (binaries / "initdb").exists():
-        raise CliError("PostgreSQL's server is not installed here.", hint=INSTALL_HINT)
+        raise StokerError("PostgreSQL's server is not installed here.", hint=INSTALL_HINT)
     return str(binaries / "initdb"), str(binaries / "postgres")
 
 
@@ -204,7 +204,7 @@ def _account() -> _Account:
     try:
         entry = pwd.getpwnam(ACCOUNT)
     except KeyError:
-        raise CliError(
+        raise StokerError(
             f"PostgreSQL cannot run as root, and this machine has no user '{ACCOUNT}'.",
             hint=INSTALL_HINT,
         ) from None

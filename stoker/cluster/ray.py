@@ -16,7 +16,7 @@ from pathlib import Path
 from stoker.base.config import Settings
 from stoker.base.extras import install_command
 from stoker.base.temporary_folder import TemporaryFolder
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 from stoker.cluster.member import FleetProcess, Program
 from stoker.runtime.ray.groups import LABEL
 from stoker.store.db import Database
@@ -38,9 +38,11 @@ kernel accepts 107.
 
 
 def check_installed() -> None:
-    """Raises `CliError` if Ray is not installed."""
+    """Raises `StokerError` if Ray is not installed."""
     if find_spec("ray") is None:
-        raise CliError("Ray is not installed here.", hint=f"Install it: {install_command('ray')}")
+        raise StokerError(
+            "Ray is not installed here.", hint=f"Install it: {install_command('ray')}"
+        )
 
 
 async def shared_token(settings: Settings, database_url: str, data_dir: Path) -> str:
@@ -55,7 +57,7 @@ async def shared_token(settings: Settings, database_url: str, data_dir: Path) ->
         return secret.sign("member of a Ray cluster")
     except OSError as error:
         hint = "Check STOKER_DATABASE_URL, and that this machine can reach the database."
-        raise CliError(f"The database cannot be reached: {error}", hint=hint) from error
+        raise StokerError(f"The database cannot be reached: {error}", hint=hint) from error
     finally:
         await database.close()
 
@@ -128,7 +130,7 @@ def raylet(
 
 
 async def wait_listening(port: int, head: FleetProcess) -> None:
-    """Waits until the head accepts connections on this machine. Raises `CliError` after a
+    """Waits until the head accepts connections on this machine. Raises `StokerError` after a
     timeout.
     """
     deadline = time.monotonic() + HEAD_S
@@ -163,12 +165,12 @@ def _start(own: Sequence[str], folder: Path, host: str | None) -> str:
 def _program(
     name: str, start: str, added: str, env: Mapping[str, str], stale: Path | None = None
 ) -> Program:
-    """Returns the program for a Ray command. Raises `CliError` if the command does not start
+    """Returns the program for a Ray command. Raises `StokerError` if the command does not start
     Ray.
     """
     words = [*shlex.split(start), *shlex.split(added)]
     if words[:2] != ["ray", "start"] or "--block" not in words:
-        raise CliError(
+        raise StokerError(
             f"The command does not start Ray: {start}",
             hint="Use `ray start … --block`, as in KubeRay's KUBERAY_GEN_RAY_START_CMD.",
         )

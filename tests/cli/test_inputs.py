@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from stoker.cli.inputs import CHAT, MEDIA, TRANSCRIPTIONS, TRANSLATIONS, placed, read
+from stoker.cli.inputs import CHAT, placed, read
 from stoker.client.errors import WrongUseError
+from stoker.client.media import MEDIA, TRANSCRIPTIONS, TRANSLATIONS
 from stoker.inference.openai.registry import OPERATIONS
 from stoker.models.tasks.registry import TASKS
 

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from stoker.client.client import Stopped
+from stoker.client.errors import Stopped
 from stoker.client.parallel import in_parallel
 
 

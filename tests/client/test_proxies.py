@@ -70,5 +70,5 @@ def test_is_loopback(url: str, expected: bool) -> None:
 def test_certificates_of_the_environment_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/does/not/exist")
     with pytest.raises((OSError, WrongUseError)):
-        proxies.client("https://localhost", verify=True)
-    assert isinstance(proxies.client("http://localhost", verify=False), httpx.Client)
+        proxies.client(httpx.Client, "https://localhost", verify=True)
+    assert isinstance(proxies.client(httpx.Client, "http://localhost", verify=False), httpx.Client)

@@ -3,14 +3,15 @@ from collections.abc import Callable
 
 import pytest
 
-from stoker.client.client import Retry, Stopped
 from stoker.client.errors import (
     ApiError,
     ApiProblem,
     BrokenConnectionError,
-    CliError,
+    StokerError,
+    Stopped,
     UnreachableError,
 )
+from stoker.client.retry import Retry, RetryLimits
 
 
 class Waits(threading.Event):
@@ -29,7 +30,7 @@ def api_error(status: int, **given: float | str) -> ApiError:
     return ApiError(ApiProblem(status=status, message="no", **({"code": "x"} | given)))  # type: ignore[arg-type]
 
 
-def failing(*errors: CliError) -> Callable[[], str]:
+def failing(*errors: StokerError) -> Callable[[], str]:
     """Returns a function that raises each error in turn, then succeeds."""
     pending = list(errors)
 
@@ -56,7 +57,7 @@ def waits() -> Waits:
         api_error(400, code="digest_mismatch"),
     ],
 )
-def test_repeats_what_may_pass(waits: Waits, error: CliError) -> None:
+def test_repeats_what_may_pass(waits: Waits, error: StokerError) -> None:
     assert Retry(stop=waits).run(failing(*[error] * 4)) == "done"
     assert len(waits.seconds) == 4
 
@@ -75,7 +76,7 @@ def test_repeats_nothing_that_is_wrong(waits: Waits, status: int) -> None:
 
 
 def test_waits_longer_each_time(waits: Waits) -> None:
-    Retry(stop=waits, first_delay_s=1, longest_delay_s=3).run(
+    Retry(RetryLimits(first_delay_s=1, longest_delay_s=3), waits).run(
         failing(*[BrokenConnectionError("broke")] * 4)
     )
     for waited, longest in zip(waits.seconds, [1, 2, 3, 3], strict=True):
@@ -94,7 +95,7 @@ def test_a_server_that_restarts_costs_no_try(waits: Waits) -> None:
 
 def test_gives_up_on_a_server_that_stays_away(waits: Waits) -> None:
     with pytest.raises(UnreachableError):
-        Retry(stop=waits, unreachable_s=0).run(failing(*[UnreachableError("refused")] * 50))
+        Retry(RetryLimits(unreachable_s=0), waits).run(failing(*[UnreachableError("refused")] * 50))
 
 
 def test_ends_at_once_when_stopped(waits: Waits) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 from stoker.client.selection import Selection, default_name, select
 
 
@@ -139,13 +139,13 @@ class TestLinks:
 class TestRefuses:
     def test_pickled_weights_alone(self, folder: Path) -> None:
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        with pytest.raises(CliError, match=r"pickled weights \(pytorch_model.bin\)") as caught:
+        with pytest.raises(StokerError, match=r"pickled weights \(pytorch_model.bin\)") as caught:
             select(folder)
         assert "save_pretrained" in (caught.value.hint or "")
 
     def test_no_weights(self, folder: Path) -> None:
         (folder / "model.safetensors").unlink()
-        with pytest.raises(CliError, match="No weights"):
+        with pytest.raises(StokerError, match="No weights"):
             select(folder)
 
     def test_missing_shards(self, folder: Path) -> None:
@@ -153,19 +153,19 @@ class TestRefuses:
         (folder / "model.safetensors").rename(folder / shards[1])
         index = {"weight_map": {"a": shards[0], "b": shards[1]}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-        with pytest.raises(CliError, match=r"missing: model-00001-of-00002\.safetensors"):
+        with pytest.raises(StokerError, match=r"missing: model-00001-of-00002\.safetensors"):
             select(folder)
 
     def test_git_lfs_pointers(self, folder: Path) -> None:
         pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
         (folder / "model.safetensors").write_text(pointer)
-        with pytest.raises(CliError, match="Git LFS pointer"):
+        with pytest.raises(StokerError, match="Git LFS pointer"):
             select(folder)
 
     def test_no_config(self, folder: Path) -> None:
         (folder / "inner").mkdir()
         (folder / "config.json").rename(folder / "inner" / "config.json")
-        with pytest.raises(CliError, match=r"No config\.json") as caught:
+        with pytest.raises(StokerError, match=r"No config\.json") as caught:
             select(folder)
         assert str(folder / "inner") in (caught.value.hint or "")
 
@@ -174,7 +174,7 @@ class TestRefuses:
         assert paths(select(tmp_path)) == {"model.gguf"}
 
     def test_a_file_that_is_no_model(self, folder: Path) -> None:
-        with pytest.raises(CliError, match="neither a folder nor a GGUF file"):
+        with pytest.raises(StokerError, match="neither a folder nor a GGUF file"):
             select(folder / "model.safetensors")
 
 
@@ -218,5 +218,5 @@ class TestOneFile:
 
     def test_a_git_lfs_pointer(self, tmp_path: Path) -> None:
         (tmp_path / "x.gguf").write_text("version https://git-lfs.github.com/spec/v1\n")
-        with pytest.raises(CliError, match="Git LFS pointer"):
+        with pytest.raises(StokerError, match="Git LFS pointer"):
             select(tmp_path / "x.gguf")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stoker.base.config import MIB, Settings
-from stoker.client.errors import CliError, WrongUseError
+from stoker.client.errors import StokerError, WrongUseError
 from stoker.cluster import ray
 from stoker.cluster.member import Program
 from stoker.cluster.plan import FleetPlan
@@ -127,7 +127,7 @@ def test_another_command_is_to_start_ray(tmp_path: Path) -> None:
         *("--memory=1000", "--memory=5", "--labels=stoker-node=node_1"),
     )
     for wrong in ("sh -c true", "ray stop --block", "ray start --address=head:6379"):
-        with pytest.raises(CliError, match="does not start Ray"):
+        with pytest.raises(StokerError, match="does not start Ray"):
             ray.raylet("ray", "elsewhere:1", **options, start=wrong)
 
 

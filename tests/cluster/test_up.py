@@ -13,7 +13,7 @@ import openai
 import psutil
 import pytest
 
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 from stoker.cluster import postgres as programs
 from stoker.cluster.child import Child
 from stoker.cluster.member import FleetProcess, Program
@@ -277,7 +277,7 @@ class TestRefusals:
     def test_without_postgresql(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setattr(programs, "DEBIAN", tmp_path)
-        with pytest.raises(CliError, match="is not installed") as refused:
+        with pytest.raises(StokerError, match="is not installed") as refused:
             Postgres(tmp_path / "postgres", tmp_path / "log", connections=1)
         assert refused.value.hint
         assert "apt-get install postgresql" in refused.value.hint
@@ -306,7 +306,7 @@ class TestMember:
             state=tmp_path / "node-1" / "node.json",
         )
         member = FleetProcess(program, tmp_path / "node-1.log", messages.append)
-        with pytest.raises(CliError, match="node-1 has ended with exit code 2") as failed:
+        with pytest.raises(StokerError, match="node-1 has ended with exit code 2") as failed:
             await member.start()
         assert failed.value.hint
         assert "No such command 'no-such-thing'" in failed.value.hint

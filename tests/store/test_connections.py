@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from stoker.base.database_urls import without_password
 from stoker.cli.settings import read_settings
-from stoker.client.errors import CliError
+from stoker.client.errors import StokerError
 from stoker.store import postgres
 from stoker.store.db import Database
 from tests.support import postgres as clusters
@@ -47,7 +47,7 @@ class TestUrls:
     )
     def test_others_are_refused(self, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("STOKER_DATABASE_URL", given)
-        with pytest.raises(CliError, match="must be postgresql://") as caught:
+        with pytest.raises(StokerError, match="must be postgresql://") as caught:
             read_settings()
         assert "hidden" not in str(caught.value)
 

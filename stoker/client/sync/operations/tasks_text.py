@@ -1,0 +1,208 @@
+# `python -m tools.client_api` writes this file from its asynchronous twin.
+"""Operations of text tasks, from the OpenAPI document."""
+
+from collections.abc import Sequence
+from typing import Any, Unpack, overload
+
+from ... import params, results
+from ..api import Resource
+
+
+class TextTasks(Resource):
+    @overload
+    def text_classification(  # pyright: ignore[reportOverlappingOverload]
+        self,
+        inputs: str | params.TextPairParams,
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.TextClassificationParams],
+    ) -> list[results.Label]: ...
+
+    @overload
+    def text_classification(
+        self,
+        inputs: Sequence[str | params.TextPairParams | tuple[str, str]],
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.TextClassificationParams],
+    ) -> list[list[results.Label]]: ...
+
+    def text_classification(
+        self, inputs: object, *, wait: int | None = None, **fields: object
+    ) -> Any:
+        """`POST /v1/classifications/text`: Classify texts."""
+        return self._api.result("/v1/classifications/text", {"inputs": inputs, **fields}, wait=wait)
+
+    @overload
+    def token_classification(  # pyright: ignore[reportOverlappingOverload]
+        self,
+        inputs: str,
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.TokenClassificationParams],
+    ) -> list[results.Token]: ...
+
+    @overload
+    def token_classification(
+        self,
+        inputs: Sequence[str],
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.TokenClassificationParams],
+    ) -> list[list[results.Token]]: ...
+
+    def token_classification(
+        self, inputs: object, *, wait: int | None = None, **fields: object
+    ) -> Any:
+        """`POST /v1/classifications/token`: Classify tokens."""
+        return self._api.result(
+            "/v1/classifications/token", {"inputs": inputs, **fields}, wait=wait
+        )
+
+    @overload
+    def zero_shot_classification(  # pyright: ignore[reportOverlappingOverload]
+        self,
+        inputs: str,
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.ZeroShotClassificationParams],
+    ) -> results.Classification: ...
+
+    @overload
+    def zero_shot_classification(
+        self,
+        inputs: Sequence[str],
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.ZeroShotClassificationParams],
+    ) -> list[results.Classification]: ...
+
+    def zero_shot_classification(
+        self, inputs: object, *, wait: int | None = None, **fields: object
+    ) -> Any:
+        """`POST /v1/classifications/zero-shot/text`: Classify texts by your own labels."""
+        return self._api.result(
+            "/v1/classifications/zero-shot/text", {"inputs": inputs, **fields}, wait=wait
+        )
+
+    @overload
+    def feature_extraction(  # pyright: ignore[reportOverlappingOverload]
+        self,
+        inputs: str,
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.FeatureExtractionParams],
+    ) -> list[float] | list[list[float]] | results.SparseFeatures: ...
+
+    @overload
+    def feature_extraction(
+        self,
+        inputs: Sequence[str],
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.FeatureExtractionParams],
+    ) -> list[list[float] | list[list[float]] | results.SparseFeatures]: ...
+
+    def feature_extraction(
+        self, inputs: object, *, wait: int | None = None, **fields: object
+    ) -> Any:
+        """`POST /v1/feature-extraction`: Extract features."""
+        return self._api.result("/v1/feature-extraction", {"inputs": inputs, **fields}, wait=wait)
+
+    @overload
+    def fill_mask(  # pyright: ignore[reportOverlappingOverload]
+        self, inputs: str, *, wait: int | None = None, **fields: Unpack[params.FillMaskParams]
+    ) -> list[results.Filling] | list[list[results.Filling]]: ...
+
+    @overload
+    def fill_mask(
+        self,
+        inputs: Sequence[str],
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.FillMaskParams],
+    ) -> list[list[results.Filling] | list[list[results.Filling]]]: ...
+
+    def fill_mask(self, inputs: object, *, wait: int | None = None, **fields: object) -> Any:
+        """`POST /v1/fill-mask`: Fill masked tokens."""
+        return self._api.result("/v1/fill-mask", {"inputs": inputs, **fields}, wait=wait)
+
+    def question_answering(
+        self, *, wait: int | None = None, **fields: Unpack[params.QuestionAnsweringParams]
+    ) -> results.Answer | list[results.Answer] | list[results.Answer | list[results.Answer]]:
+        """`POST /v1/question-answering/extractive`: Answer questions from texts."""
+        return self._api.result("/v1/question-answering/extractive", fields, wait=wait)
+
+    @overload
+    def table_question_answering(  # pyright: ignore[reportOverlappingOverload]
+        self,
+        query: str,
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.TableQuestionAnsweringParams],
+    ) -> results.TableAnswer: ...
+
+    @overload
+    def table_question_answering(
+        self,
+        query: Sequence[str],
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.TableQuestionAnsweringParams],
+    ) -> list[results.TableAnswer]: ...
+
+    def table_question_answering(
+        self, query: object, *, wait: int | None = None, **fields: object
+    ) -> Any:
+        """`POST /v1/question-answering/table`: Answer questions about tables."""
+        return self._api.result(
+            "/v1/question-answering/table", {"query": query, **fields}, wait=wait
+        )
+
+    def rerank(
+        self, *, wait: int | None = None, **fields: Unpack[params.RerankParams]
+    ) -> results.Ranking:
+        """`POST /v1/rerank`: Rank documents by relevance to a query."""
+        return self._api.result("/v1/rerank", fields, wait=wait)
+
+    def similarity(
+        self, *, wait: int | None = None, **fields: Unpack[params.SimilarityParams]
+    ) -> list[float]:
+        """`POST /v1/similarity`: Compare sentences."""
+        return self._api.result("/v1/similarity", fields, wait=wait)
+
+    @overload
+    def summarization(  # pyright: ignore[reportOverlappingOverload]
+        self, inputs: str, *, wait: int | None = None, **fields: Unpack[params.SummarizationParams]
+    ) -> list[results.Summary]: ...
+
+    @overload
+    def summarization(
+        self,
+        inputs: Sequence[str],
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.SummarizationParams],
+    ) -> list[list[results.Summary]]: ...
+
+    def summarization(self, inputs: object, *, wait: int | None = None, **fields: object) -> Any:
+        """`POST /v1/summarizations`: Summarize texts."""
+        return self._api.result("/v1/summarizations", {"inputs": inputs, **fields}, wait=wait)
+
+    @overload
+    def translation(  # pyright: ignore[reportOverlappingOverload]
+        self, inputs: str, *, wait: int | None = None, **fields: Unpack[params.TranslationParams]
+    ) -> list[results.Translation]: ...
+
+    @overload
+    def translation(
+        self,
+        inputs: Sequence[str],
+        *,
+        wait: int | None = None,
+        **fields: Unpack[params.TranslationParams],
+    ) -> list[list[results.Translation]]: ...
+
+    def translation(self, inputs: object, *, wait: int | None = None, **fields: object) -> Any:
+        """`POST /v1/translations`: Translate texts."""
+        return self._api.result("/v1/translations", {"inputs": inputs, **fields}, wait=wait)
