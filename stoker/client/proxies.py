@@ -73,7 +73,7 @@ def client(url: str, **options: Any) -> "httpx.Client":
     except ImportError as error:
         raise WrongUseError(
             "The environment sets a SOCKS proxy, but its library is not installed.",
-            hint=f"Install it (pip install socksio), or unset ALL_PROXY, or set {_bypass(url)}.",
+            hint=f"Install the package socksio, or unset ALL_PROXY, or set {_bypass(url)}.",
         ) from error
     except (ValueError, httpx.InvalidURL) as error:
         raise WrongUseError(
