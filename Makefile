@@ -14,7 +14,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-rest test-all test-vllm check format bench bench-gpu bench-peers bench-report install install-dev install-alone \
-  install-bucket install-cuda-build install-packaging chat-templates \
+  install-bucket install-cuda-build install-packaging chat-templates dist \
   lock audit sbom console soak fuzz fuzz-formats system-packages clean
 
 demo: install
@@ -123,6 +123,10 @@ format: install-dev frontend/node_modules
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	@if command -v npm >/dev/null; then cd frontend && npm run --silent format; fi
+
+# The wheel and the source distribution, from the tracked files of this checkout.
+dist: install-packaging
+	$(PACKAGING)/bin/python -m tools.distributions dist
 
 # --- what is installed ---
 
