@@ -226,9 +226,9 @@ class TestInstalled:
         with clean.started("demo") as data:
             demo = json.loads((data / "demo.json").read_text())
             assert set(demo["deployments"]) == {folder.name for folder in MODELS.iterdir()}
-            user = {"STOKER_BASE_URL": demo["base_url"], "STOKER_API_KEY": demo["account_key"]}
+            clean.shell(f"stoker login --data-dir {shlex.quote(str(data))}")
             call = f"stoker call tiny-sentiment '{SENTENCE}' --json"
-            answer = json.loads(clean.shell(call, **user))
+            answer = json.loads(clean.shell(call))
             assert answer[0]["label"] == "negative" and answer[0]["score"] > 0.99
 
     def test_uninstall_leaves_nothing(self, built: Distributions, tmp_path: Path) -> None:
