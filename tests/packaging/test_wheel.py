@@ -222,6 +222,12 @@ class TestInstalled:
             (script,) = re.findall(r'src="([^"]+\.js)"', page)
             assert clean.shell(f"curl -fs {base_url}{script}")
 
+    def test_postgresql_without_its_extra(self, clean: CleanEnvironment) -> None:
+        done = clean.attempt("stoker serve", STOKER_DATABASE_URL="postgresql://u:p@127.0.0.1:9/x")
+        assert done.returncode == 2
+        assert "its driver is not installed" in done.stderr
+        assert "-m pip install 'stoker[postgres] @ file://" in done.stderr
+
     def test_demo(self, clean: CleanEnvironment) -> None:
         with clean.started("demo") as data:
             demo = json.loads((data / "demo.json").read_text())
