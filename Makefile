@@ -135,6 +135,10 @@ format: install-dev frontend/node_modules
 	$(BIN)/ruff format .
 	@if command -v npm >/dev/null; then cd frontend && npm run --silent format; fi
 
+# The wheel and the source distribution, from the tracked files of this checkout.
+dist: install-packaging
+	$(PACKAGING)/bin/python -m tools.distributions dist
+
 # --- what is installed ---
 
 # In an environment of its own: these tools look at what users have, and are no part of it.

@@ -1,61 +1,32 @@
-"""The command that adds an extra fits the way in which Stoker was installed."""
+"""The command that adds an extra to this checkout. tests/packaging tests other installations."""
 
-import json
-from collections.abc import Mapping
-from email.message import Message
+import shlex
+import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stoker.base import extras
 
-
-class Installed:
-    """An installed package as `importlib.metadata` describes it."""
-
-    def __init__(self, files: Mapping[str, str]) -> None:
-        self._files = files
-        self.metadata = Message()
-
-    def read_text(self, filename: str) -> str | None:
-        return self._files.get(filename)
+ROOT = Path(__file__).parents[1]
+PIP = f"{shlex.quote(sys.executable)} -m pip install"
+IN_CHECKOUT = f"{PIP} {shlex.join(['-c', f'{ROOT}/constraints.txt', '-e', f'{ROOT}[ray]'])}"
 
 
-def command(prefix: str = "/env", installer: str = "pip", origin: Any = None) -> str:
-    files = {"INSTALLER": f"{installer}\n"}
-    if origin is not None:
-        files["direct_url.json"] = json.dumps(origin)
-    return extras._command(Installed(files), "postgres", prefix)  # type: ignore[arg-type]
+def test_extra() -> None:
+    assert extras.install_command("ray") == IN_CHECKOUT
 
 
-def test_checkout(tmp_path: Path) -> None:
-    (tmp_path / "constraints.txt").touch()
-    origin = {"url": tmp_path.as_uri(), "dir_info": {"editable": True}}
-    expected = "pip install -c constraints.txt -e '.[postgres]' (in the checkout of Stoker)"
-    assert command(f"{tmp_path}/.venv", origin=origin) == f".venv/bin/{expected}"
-    assert command(origin=origin) == expected
-    assert command(installer="uv", origin=origin) == f"uv {expected}"
+def test_extra_of_a_checkout_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(extras, "distribution", missing)
+    assert extras.install_command.__wrapped__("ray") == IN_CHECKOUT
 
 
-@pytest.mark.parametrize(
-    ("origin", "expected"),
-    [
-        (None, "'stoker[postgres]'"),
-        (
-            {"url": "https://files.example/stoker.whl", "archive_info": {}},
-            "'stoker[postgres] @ https://files.example/stoker.whl'",
-        ),
-        (
-            {"url": "https://git.example/stoker", "vcs_info": {"vcs": "git"}},
-            "'stoker[postgres] @ git+https://git.example/stoker'",
-        ),
-    ],
-)
-def test_from_elsewhere(origin: Any, expected: str) -> None:
-    assert command(origin=origin) == f"pip install {expected}"
-
-
-def test_here() -> None:
-    """The tests run in a checkout."""
-    assert extras.install_command("ray").endswith("-e '.[ray]' (in the checkout of Stoker)")
+def test_package() -> None:
+    expected = f"{PIP} 'openvino<2026.5,>=2026.4'"
+    assert extras.install_package_command("openvino") == expected
+    assert extras.install_package_command("timm") == f"{PIP} timm"

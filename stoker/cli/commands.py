@@ -26,6 +26,16 @@ class CommandEntry:
 
 
 ENTRIES = (
+    CommandEntry(
+        "login",
+        "login:login",
+        "Sign the command line in to a server, for all shells.",
+    ),
+    CommandEntry(
+        "logout",
+        "login:logout",
+        "Delete the key that `stoker login` saved. The key stays valid on the server.",
+    ),
     CommandEntry("call", "call:call", "Call a model and print the response as JSON."),
     CommandEntry(
         "chat", "chat:chat", "Chat with a language model. An empty line or Ctrl-D ends the chat."

@@ -239,19 +239,28 @@ def _priorities() -> DoctorCheck:
     )
 
 
+_OF_SETTINGS = {
+    "compression": ("nncf",),
+    "otel": ("opentelemetry-sdk",),
+    "postgres": ("asyncpg",),
+    "ray": ("ray",),
+}
+"""Maps an extra that settings or commands need to its packages, by their index names."""
+
+
 def _extras() -> DoctorCheck:
     from stoker.inspection.packages import is_installed
     from stoker.inspection.requirements import EXTRAS
 
     missing = [
         name
-        for name, packages in EXTRAS.items()
+        for name, packages in sorted({**EXTRAS, **_OF_SETTINGS}.items())
         if not all(is_installed(package) for package in packages)
     ]
     if not missing:
         return DoctorCheck("extras", DoctorVerdict.OK, "all installed")
-    adds = install_command("EXTRA")
-    hint = f"Pushing a model that needs one fails. Install it with: {adds}."
+    command = install_command(missing[0])
+    hint = f"Some models and settings need an extra. Install '{missing[0]}' with: {command}"
     return DoctorCheck("extras", DoctorVerdict.OK, f"not installed: {', '.join(missing)}", hint)
 
 

@@ -37,14 +37,19 @@ def _print_version(is_asked: bool) -> None:
 def root(
     ctx: typer.Context,
     base_url: Annotated[
-        str, typer.Option(envvar="STOKER_BASE_URL", help="Address of the server.")
-    ] = DEFAULT_BASE_URL,
+        str | None,
+        typer.Option(
+            envvar="STOKER_BASE_URL",
+            show_envvar=True,
+            help=f"Address of the server. Default: of 'stoker login', or {DEFAULT_BASE_URL}.",
+        ),
+    ] = None,
     api_key: Annotated[
         str | None,
         typer.Option(
             envvar="STOKER_API_KEY",
             show_envvar=True,
-            help="API key. Prefer the variable: process lists show options to other users.",
+            help="API key. Prefer 'stoker login' or the variable: process lists show options.",
         ),
     ] = None,
     account: Annotated[
@@ -64,7 +69,7 @@ def root(
     ] = False,
 ) -> None:
     """Serve your team's machine-learning models."""
-    ctx.obj = Context(base_url=base_url, api_key=api_key, account=account)
+    ctx.obj = Context(given_url=base_url, given_key=api_key, account=account)
 
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]

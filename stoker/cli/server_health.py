@@ -5,11 +5,13 @@ from collections.abc import Iterator
 import stoker
 from stoker.cli import hints
 from stoker.cli.context import DEFAULT_BASE_URL, Context
+from stoker.cli.key_scope import key_scope
 from stoker.cli.settings import read_settings
 from stoker.cli.verdicts import DoctorCheck, DoctorVerdict
 from stoker.client.client import Client
-from stoker.client.errors import ApiError, StokerError, UnreachableError, WrongUseError
+from stoker.client.errors import StokerError, UnreachableError, WrongUseError
 
+_NO_KEY_HINT = "Sign in with 'stoker login', or set STOKER_API_KEY."
 _FILES_HINT = "'stoker deployments list' shows which failed. Restore the data folder from a backup."
 
 
@@ -66,7 +68,7 @@ def _server_checks(settings: Context) -> Iterator[DoctorCheck]:
     if settings.api_key:
         yield from _key_checks(server)
     else:
-        yield DoctorCheck("API key", DoctorVerdict.WARN, "not set", "Set STOKER_API_KEY.")
+        yield DoctorCheck("API key", DoctorVerdict.WARN, "not set", _NO_KEY_HINT)
 
 
 def _version(version: str) -> DoctorCheck:
@@ -80,25 +82,11 @@ def _version(version: str) -> DoctorCheck:
 
 
 def _key_checks(server: Client) -> Iterator[DoctorCheck]:
-    scope = _scope(server)
-    if scope is None:
-        hint = "Set a different STOKER_API_KEY. This key is wrong, expired or revoked."
+    owner = key_scope(server)
+    if owner is None:
+        hint = "Sign in again with 'stoker login', or set a different STOKER_API_KEY."
         yield DoctorCheck("API key", DoctorVerdict.FAIL, "rejected", hint)
         return
-    yield DoctorCheck("API key", DoctorVerdict.OK, f"valid, scope {scope}")
-    if scope != "operator":
+    yield DoctorCheck("API key", DoctorVerdict.OK, f"valid, scope {owner.scope}")
+    if owner.scope != "operator":
         yield DoctorCheck("models", DoctorVerdict.OK, str(len(list(server.pages("/v1/models")))))
-
-
-def _scope(server: Client) -> str | None:
-    """Returns the widest scope that the key has, or None if the key is not valid."""
-    routes = {"operator": "/v1/accounts", "account": "/v1/api-keys", "deployment": "/v1/models"}
-    for scope, path in routes.items():
-        try:
-            server.get(path, limit=1)
-        except ApiError as error:
-            if error.problem.status != 401:
-                raise
-        else:
-            return scope
-    return None

@@ -6,8 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from stoker.base.extras import install_command
 from stoker.client.errors import WrongUseError
 
 if TYPE_CHECKING:
@@ -51,6 +53,11 @@ def read_settings(**given: Any) -> "Settings":
         ) from error
     except choose.UnknownRuntimeError as error:
         raise WrongUseError(f"Invalid settings: STOKER_RUNTIME: {error}", hint=HINT) from error
+    if (settings.database_url or "").startswith("postgresql") and find_spec("asyncpg") is None:
+        raise WrongUseError(
+            "STOKER_DATABASE_URL names a PostgreSQL database, but its driver is not installed.",
+            hint=f"Install the extra 'postgres': {install_command('postgres')}",
+        )
     return settings
 
 

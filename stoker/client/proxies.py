@@ -75,7 +75,7 @@ def client(kind: type[HttpClient], url: str, **options: Any) -> HttpClient:
     except ImportError as error:
         raise WrongUseError(
             "The environment sets a SOCKS proxy, but its library is not installed.",
-            hint=f"Install it (pip install socksio), or unset ALL_PROXY, or set {_bypass(url)}.",
+            hint=f"Install the package socksio, or unset ALL_PROXY, or set {_bypass(url)}.",
         ) from error
     except (ValueError, httpx.InvalidURL) as error:
         raise WrongUseError(

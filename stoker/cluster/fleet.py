@@ -13,6 +13,7 @@ import httpx
 
 from stoker.base.database_urls import without_password
 from stoker.base.extras import install_command
+from stoker.base.private_files import write_private
 from stoker.base.temporary_folder import TemporaryFolder
 from stoker.client.errors import StokerError, WrongUseError
 from stoker.cluster import ray
@@ -20,7 +21,6 @@ from stoker.cluster.member import FleetProcess, Program
 from stoker.cluster.plan import FleetPlan
 from stoker.cluster.postgres import Postgres, free_port
 from stoker.server.bootstrap import FILE as OPERATOR_KEY
-from stoker.server.bootstrap import write_private
 from stoker.store.folder_lock import FILE as LOCK
 from stoker.store.folder_lock import lock
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stoker.base.private_files import write_private
 from stoker.client.client import Client
 from stoker.client.errors import ApiError
 from stoker.client.push import Uploader
 from stoker.client.selection import select
 from stoker.demo.examples import EXAMPLES, MEDIA, SHOWN
 from stoker.models.tasks.registry import TASKS
-from stoker.server.bootstrap import write_private
 
 MODELS = Path(__file__).parent / "models"
 STATE = "demo.json"

@@ -5,6 +5,7 @@ import logging
 import os
 from pathlib import Path
 
+from stoker.base.private_files import write_private
 from stoker.platform.web.context import Platform
 from stoker.platform.web.principal import Scope
 from stoker.store.db import Session
@@ -78,17 +79,3 @@ async def announce(platform: Platform, base_url: str) -> None:
     state = {"base_url": base_url, "pid": os.getpid()}
     write_private(platform.settings.data_dir.resolve() / "server.json", json.dumps(state) + "\n")
     log.info("serving", extra={"base_url": base_url, "operator_key_file": str(path)})
-
-
-def write_private(path: Path, content: str) -> None:
-    """Writes a file that only the owner can read. The file is written completely or stays as it
-    was.
-    """
-    temporary = path.with_name(path.name + ".new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -20,6 +20,7 @@ from stoker import sandbox
 from stoker.base import logs
 from stoker.base.config import MIB, Settings
 from stoker.base.ids import Prefix, new_id
+from stoker.base.private_files import write_private
 from stoker.inspection import Inspectors
 from stoker.platform.quotas.service import QuotaService
 from stoker.registry.deployments import adapters, versions
@@ -34,7 +35,6 @@ from stoker.runtime.nodes.identity import new_identity, token
 from stoker.runtime.nodes.leases import Registration, SupersededError, Use
 from stoker.runtime.specification import DeploymentSpec
 from stoker.server.background import Background, bounded
-from stoker.server.bootstrap import write_private
 from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
 from stoker.server.lifecycle import STEP_S

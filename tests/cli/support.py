@@ -20,7 +20,8 @@ from tests.support.server import Server
 
 def environment(**given: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if "STOKER_" not in name}
-    return inherited | {"NO_COLOR": "1"} | given
+    # A developer's own profile must not sign the tests in.
+    return inherited | {"NO_COLOR": "1", "XDG_CONFIG_HOME": "/nonexistent"} | given
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,15 @@ class Cli:
     """Runs commands against a server with a key."""
 
     base_url: str
+    """Value of STOKER_BASE_URL. Empty: the variable is not set."""
     key: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def environment(self) -> dict[str, str]:
-        values = {"STOKER_BASE_URL": self.base_url, **self.settings}
+        values = {**self.settings}
+        if self.base_url:
+            values["STOKER_BASE_URL"] = self.base_url
         if self.key:
             values["STOKER_API_KEY"] = self.key
         return environment(**values)

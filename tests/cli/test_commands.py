@@ -15,7 +15,7 @@ from stoker.cli.commands import ENTRIES
 from stoker.cli.main import app
 from stoker.inspection import packages
 from stoker.models.engines import catalogue
-from tests.cli.support import Cli, account_cli, until
+from tests.cli.support import Cli, account_cli, environment, until
 from tests.support.server import Server
 
 HEAVY = ("torch", "fastapi", "sqlalchemy", "httpx", "rich", "pydantic")
@@ -63,7 +63,11 @@ class TestStart:
             "print([m for m in sys.modules if m.startswith('stoker.cli.')])"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code], check=False, capture_output=True, text=True
+            [sys.executable, "-c", code],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=environment(),
         )
         error, _, modules = done.stdout.strip().partition("\n")
         assert error == "WrongUseError", done.stderr
@@ -112,7 +116,7 @@ class TestErrors:
         done = Cli("http://127.0.0.1:9").run("models")
         assert done.returncode == 2
         assert done.stdout == ""
-        for word in ("STOKER_API_KEY", "demo.json", "operator-key"):
+        for word in ("stoker login", "STOKER_API_KEY", "demo.json", "operator-key"):
             assert word in done.stderr
 
     def test_without_a_server(self) -> None:
@@ -239,7 +243,7 @@ class TestDoctor:
         report = Cli(server.base_url, server.operator_key).json("doctor")
         extras = {check["name"]: check for check in report["checks"]}["extras"]
         assert (extras["status"], extras["found"]) == ("ok", "not installed: japanese")
-        assert install_command("EXTRA") in extras["hint"]
+        assert extras["hint"].endswith(f"Install 'japanese' with: {install_command('japanese')}")
 
     def test_operator(self, server: Server, no_machine: None) -> None:
         report = Cli(server.base_url, server.operator_key).json("doctor")

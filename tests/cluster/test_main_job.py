@@ -53,7 +53,7 @@ def either(
     if request.param == "nodes":
         yield request.getfixturevalue("cluster")
         return
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'stoker[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: make install-dev")
     if not postgres.is_installed():
         pytest.skip(postgres.MISSING)
     fleet = Cluster(tmp_path_factory.mktemp("ray") / "data", "--ray")

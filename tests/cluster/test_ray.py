@@ -17,7 +17,7 @@ from tests.cluster.test_up import NAMES, Used, ask, sdks
 from tests.servers.support import until
 from tests.support import postgres
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'stoker[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: make install-dev")
 
 
 def lines(processes: list[psutil.Process]) -> list[str]:

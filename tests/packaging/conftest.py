@@ -1,4 +1,6 @@
-"""Tools that examine containers and charts, in a separate environment that no user needs."""
+"""Tools that examine containers, charts and distributions, in a separate environment that no user
+needs.
+"""
 
 import json
 import subprocess
@@ -6,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tools import distributions
+from tools.distributions import Distributions
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".venv-packaging" / "bin"
@@ -34,3 +39,14 @@ def asked(script: str, given: Any = None) -> Any:
     result = tool("python", "-c", script, given=given)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+    """Returns the wheel and the source distribution of this checkout."""
+    if not (TOOLS / "python").exists():
+        pytest.skip(MISSING.kwargs["reason"])
+    # Commands and URLs must quote the space.
+    return distributions.build(
+        ROOT, tmp_path_factory.mktemp("built") / "a release", TOOLS / "python"
+    )

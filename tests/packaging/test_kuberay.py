@@ -22,7 +22,7 @@ from tests.packaging.test_fleet_chart import RAY_LEAST, TOKEN, variables
 from tests.ray.support import Command, free_port, state, until
 from tests.support import postgres
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'stoker[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: make install-dev")
 pytestmark = MISSING
 
 HOST = "127.0.0.1"

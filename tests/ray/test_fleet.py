@@ -25,7 +25,7 @@ from tests.support import postgres
 from tests.support.deploying import push
 from tests.support.server import Server
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'stoker[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: make install-dev")
 
 CHAT = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
 COUNT = [{"role": "user", "content": "Count."}]

@@ -31,7 +31,7 @@ Opener = Callable[..., "Page"]
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
     playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is missing: pip install -e '.[dev]'"
+        "playwright.sync_api", reason="playwright is missing: make install-dev"
     )
     program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if program is None:
