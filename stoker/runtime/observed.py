@@ -69,6 +69,15 @@ class Reason(StrEnum):
     start.
     """
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Reason | None":
+        """Keeps the reason of a node whose release is newer."""
+        if not isinstance(value, str):
+            return None
+        reason = str.__new__(cls, value)
+        reason._name_, reason._value_ = value, value
+        return reason
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceClaim:
@@ -259,4 +268,6 @@ class NodeStats:
     """Time of the last heartbeat, by the database's clock."""
     machine: MachineStats
     leases: Sequence[LeaseStats] = ()
+    problem: str = ""
+    """Reason that the node cannot be used until it runs another release."""
     """Leases, oldest first."""
