@@ -156,6 +156,8 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
         return
     output.show_list(_runs(nodes), LEASE, as_json=False, none="No leases.")
     for node in nodes:
+        if node.get("problem"):
+            output.say(output.printable(f"{node['name']}: {node['problem']}"), "yellow")
         for waiting in node["waiting"]:
             message = f"{waiting['model']} is waiting on {node['name']}: {waiting['reason']}"
             output.say(output.printable(message), "yellow")

@@ -38,6 +38,10 @@ _AT_ONCE = 16
 _RAY = "ray"
 _DATABASE = "database"
 _RELEASE_HINT = "Install the same release of Stoker on all machines of the fleet."
+_UPGRADE_HINT = (
+    "Releases may differ during an upgrade, by one release. See COMPATIBILITY.md. Then finish it."
+)
+_PROTOCOL_HINT = "Upgrade the older of the two. A release works with the one before and after it."
 _SHARED_HINT = (
     "Servers and nodes need the same blobs. Set STOKER_BLOB_URL on each machine to one bucket, or "
     "to a shared folder."
@@ -49,7 +53,7 @@ _HINTS = {
     "Do not terminate TLS between servers and nodes.",
     Why.REFUSED: "Use the same database and secret (STOKER_SECRET) on both. Restart the node "
     "if the secret has changed.",
-    Why.VERSION: _RELEASE_HINT,
+    Why.VERSION: _PROTOCOL_HINT,
 }
 _LOOPBACK_HINT = (
     "Only its own machine can reach this address. If the node runs on another machine, "
@@ -118,7 +122,7 @@ async def checks(settings: Settings) -> list[DoctorCheck]:
 
 async def _looked(settings: Settings, session: Session) -> _Seen:
     condition, clocks = await fitness.condition(session), await fitness.clocks(session)
-    if condition.schema is not Schema.CURRENT:
+    if condition.schema not in (Schema.CURRENT, Schema.COMPATIBLE):
         return _Seen(condition=condition, clocks=clocks)
     secret, secret_check = await _secret(settings, session)
     gone = clocks.database - timedelta(seconds=GONE_AFTER_S)
@@ -161,14 +165,20 @@ def _schema(condition: Condition) -> DoctorCheck:
             return DoctorCheck(name, DoctorVerdict.OK, condition.revision)
         case Schema.OLDER:
             message = f"{condition.revision}, older than this release's {condition.wanted}"
-            hint = (
-                "The next start migrates it. Stop all servers and nodes of the old release first."
-            )
+            hint = "The next start migrates it. Servers and nodes may run meanwhile."
+            if condition.compatible_from:
+                hint = (
+                    "The next start migrates it. First stop servers and nodes of releases with a "
+                    f"schema before {condition.compatible_from}."
+                )
+            return DoctorCheck(name, DoctorVerdict.WARN, message, hint)
+        case Schema.COMPATIBLE:
+            message = f"{condition.revision}, newer than this release's {condition.wanted}"
+            hint = "This release can use it. Finish the upgrade on this machine, too."
             return DoctorCheck(name, DoctorVerdict.WARN, message, hint)
         case Schema.NEWER:
             message = f"{condition.revision}, newer than this release's {condition.wanted}"
-            hint = "This release is too old. Install the release that migrated the database."
-            return DoctorCheck(name, DoctorVerdict.FAIL, message, hint)
+            return DoctorCheck(name, DoctorVerdict.FAIL, message, condition.problem)
 
 
 def _clock(clocks: Clocks) -> DoctorCheck:
@@ -246,7 +256,7 @@ def _release(whose: str, version: str, python: str, *, exactly: bool = False) ->
     message = f"Stoker {version}, Python {python}"
     if version != stoker.__version__:
         return DoctorCheck(
-            name, DoctorVerdict.FAIL, f"{message}, but {stoker.__version__} here", _RELEASE_HINT
+            name, DoctorVerdict.WARN, f"{message}, but {stoker.__version__} here", _UPGRADE_HINT
         )
     if exactly and python != own_python:
         hint = "Ray needs the same Python patch version on all machines. Install it."

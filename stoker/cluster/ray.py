@@ -20,6 +20,7 @@ from stoker.client.errors import StokerError
 from stoker.cluster.member import FleetProcess, Program
 from stoker.runtime.ray.groups import LABEL
 from stoker.store.db import Database
+from stoker.store.schema import SchemaError
 from stoker.store.secret import ServerSecret
 
 _TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
@@ -55,6 +56,8 @@ async def shared_token(settings: Settings, database_url: str, data_dir: Path) ->
         secret = ServerSecret(data_dir, given=settings.given_secret, waits=True)
         await secret.agree(database)
         return secret.sign("member of a Ray cluster")
+    except SchemaError as error:
+        raise CliError(str(error)) from error
     except OSError as error:
         hint = "Check STOKER_DATABASE_URL, and that this machine can reach the database."
         raise StokerError(f"The database cannot be reached: {error}", hint=hint) from error

@@ -69,6 +69,15 @@ class Reason(StrEnum):
     start.
     """
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Reason | None":
+        """Keeps the reason of a node whose release is newer."""
+        if not isinstance(value, str):
+            return None
+        reason = str.__new__(cls, value)
+        reason._name_, reason._value_ = value, value
+        return reason
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceClaim:
@@ -260,3 +269,5 @@ class NodeStats:
     machine: MachineStats
     leases: Sequence[LeaseStats] = ()
     """Leases, oldest first."""
+    problem: str = ""
+    """Reason that the node cannot be used until it runs another release."""

@@ -12,6 +12,7 @@ from stoker.platform.web.context import Platform, PlatformDep, part
 from stoker.registry.deployments.context import ContextDep
 from stoker.registry.deployments.folders import ModelFolders
 from stoker.server.background import Background
+from stoker.server.edge.connections import Connections
 from stoker.server.workers.fleet import WorkerFleet
 
 router = APIRouter(tags=["Health"])
@@ -33,7 +34,12 @@ async def _fleet(request: Request) -> WorkerFleet | None:
     return request.app.state.parts.find(WorkerFleet)
 
 
+async def _connections(request: Request) -> Connections | None:
+    return request.app.state.parts.find(Connections)
+
+
 FleetDep = Annotated[WorkerFleet | None, Depends(_fleet)]
+ConnectionsDep = Annotated[Connections | None, Depends(_connections)]
 BackgroundDep = Annotated[Background, part(Background)]
 
 
@@ -83,9 +89,15 @@ async def health(
 
 @router.get("/ready", responses={503: {"model": Health}})
 async def ready(
-    platform: PlatformDep, background: BackgroundDep, context: ContextDep, response: Response
+    platform: PlatformDep,
+    background: BackgroundDep,
+    context: ContextDep,
+    response: Response,
+    connections: ConnectionsDep = None,
 ) -> Health:
     """Check that the server can accept work: models would start without delay."""
     problem = await _problem(platform, background)
+    if connections and connections.is_draining:
+        problem = "The server stops soon and still answers requests."
     none_whole, warning = _incomplete(context.folders)
     return _answer(response, problem or platform.runtime.why_not_ready() or none_whole, warning)

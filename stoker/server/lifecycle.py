@@ -55,6 +55,8 @@ async def _begin(parts: ServerParts) -> None:
     await platform.database.migrate()
     await platform.secret.agree(platform.database)
     await parts.get(Servers).open()
+    # A newer server that saw no heartbeat of this one may have contracted the schema meanwhile.
+    await platform.database.migrate()
     for resource in resources:
         await resource.prepare(parts)
     listeners = [listener for resource in resources for listener in resource.listeners(parts)]

@@ -150,6 +150,8 @@ class _Host:
     ) -> None:
         """Serves the servers until the process is stopped."""
         await me.begin(self._own)
+        # A newer server that saw no heartbeat of this node may have contracted the schema.
+        await self._database.migrate()
         self._background.start("heartbeat", lambda: self._beat(me, host))
         self._background.start("events of deployments", events.run)
         self._background.start("metering", metering.run)

@@ -118,15 +118,18 @@ class HttpServer(EventServer):
         on_exit: Callable[[], None],
         connections: Connections,
         fleet: WorkerFleet | None = None,
+        drain_s: float = 0,
     ) -> None:
         """
         Args:
+            drain_s: seconds from a signal to the end of accepting requests.
             fleet: workers that answer calls of models. None if the server has none.
         """
         super().__init__(config)
         self._on_exit = on_exit
         self._connections = connections
         self._fleet = fleet
+        self._drain_s = drain_s
         self._acceptor: Acceptor | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -179,8 +182,21 @@ class HttpServer(EventServer):
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._drain_s and not self._connections.is_draining:
+            # A further signal ends the drain.
+            log.info("server is draining", extra={"seconds": self._drain_s})
+            self._connections.is_draining = True
+            if self._fleet:
+                self._fleet.close_connections()
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._drain_s, self._exit_after_drain, sig)
+            return
         self._on_exit()
         super().handle_exit(sig, frame)
+
+    def _exit_after_drain(self, sig: int) -> None:
+        if not self.should_exit:
+            self.handle_exit(sig, None)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -260,6 +276,7 @@ async def _serve(settings: Settings, started: Started, host: WorkerHost | None) 
     limits = EdgeLimits.of(settings, raise_open_files())
     connections = Connections(limits)
     metrics.add(connections.collect)
+    parts.add(Connections, connections)
     listener = _listen(settings.host, settings.port)
     port = listener.getsockname()[1]
     address = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -274,7 +291,7 @@ async def _serve(settings: Settings, started: Started, host: WorkerHost | None) 
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
     fleet = _fleet(host, parts, connections) if host else None
-    server = HttpServer(config, partial(end_streams, parts), connections, fleet)
+    server = HttpServer(config, partial(end_streams, parts), connections, fleet, settings.drain_s)
 
     async def announce() -> None:
         # uvicorn has no event for this.

@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MIGRATING = 0x73746F6B01
-"""PostgreSQL advisory lock for schema migrations."""
 _ONE_MOMENT = {"isolation_level": "REPEATABLE READ"}
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
 """Pattern of strings that are stored or looked up. PostgreSQL rejects a NUL."""
@@ -218,14 +216,18 @@ class Database:
             await session.execute(text("SELECT 1"))
 
     async def migrate(self) -> None:
-        """Migrates the schema. If several servers start at once, they migrate one after another."""
-        if self.is_sqlite:
-            async with self.engine.begin() as connection:
-                await connection.run_sync(_upgrade)
+        """Migrates the schema. If several servers start at once, they migrate one after another.
+
+        Raises `stoker.store.schema.SchemaError` if this release cannot use the database.
+        """
+        # Alembic takes long to import.
+        from stoker.store import migrating, schema
+
+        if not self.is_sqlite:
+            await migrating.migrate(self.url)
             return
-        async with postgres.patient_engine(self.url).begin() as connection:
-            await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATING})"))
-            await connection.run_sync(_upgrade)
+        async with self.engine.connect() as connection:
+            await connection.run_sync(schema.upgrade)
 
     async def scrub(self) -> None:
         """Removes deleted data from the database files.
@@ -254,15 +256,3 @@ class Database:
 
     async def close(self) -> None:
         await self.engine.dispose()
-
-
-def _upgrade(connection: Any) -> None:
-    from pathlib import Path
-
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")

@@ -6,15 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
 
-from alembic.script import ScriptDirectory
 from sqlalchemy import func, select, text
 
-from stoker.store import db
+from stoker.store import db, schema
 from stoker.store.db import Database, Session
 
-_MIGRATIONS = Path(__file__).parent / "migrations"
 _READINGS = 3
 """Number of clock readings. The fastest reading is the most accurate."""
 
@@ -26,8 +23,10 @@ class Schema(StrEnum):
     """The database has no tables."""
     OLDER = "older"
     CURRENT = "current"
+    COMPATIBLE = "compatible"
+    """A newer release has migrated the schema, and this release can use the result."""
     NEWER = "newer"
-    """The schema is newer or foreign: this release does not know it."""
+    """The schema is newer or foreign: this release cannot use it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +37,13 @@ class Condition:
     revision: str
     """Revision of the existing schema. Empty if none exists."""
     wanted: str
-    """Revision that this release works with."""
+    """Newest revision that this release knows."""
+    compatible_from: str = ""
+    """Oldest revision whose release works after the next migration. Empty if all that work now
+    still do.
+    """
+    problem: str = ""
+    """Reason why this release cannot use the schema, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,29 +69,30 @@ async def looking(database: Database) -> AsyncGenerator[Session]:
         yield session
 
 
-def revisions() -> set[str]:
-    """Returns the revisions of the schema that this release knows."""
-    return {script.revision for script in _scripts().walk_revisions()}
-
-
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory(str(_MIGRATIONS))
-
-
 async def condition(session: Session) -> Condition:
-    head_revision = _scripts().get_current_head() or ""
     version = await session.scalar(text("SHOW server_version"))
-    revision = ""
-    if await session.scalar(text("SELECT to_regclass('alembic_version')::text")):
-        revision = await session.scalar(text("SELECT version_num FROM alembic_version")) or ""
-    schema = Schema.NEWER
-    if revision == head_revision:
-        schema = Schema.CURRENT
+    connection = await session.connection()
+    revision, supported = await connection.run_sync(
+        lambda sync: (schema.current(sync), schema.support(sync))
+    )
+    known, newest = schema.revisions(), schema.head()
+    state, compatible_from, problem = Schema.COMPATIBLE, "", ""
+    if revision == newest:
+        state = Schema.CURRENT
     elif not revision:
-        schema = Schema.NONE
-    elif revision in revisions():
-        schema = Schema.OLDER
-    return Condition(version=str(version), schema=schema, revision=revision, wanted=head_revision)
+        state = Schema.NONE
+    elif revision in known:
+        state, compatible_from = Schema.OLDER, schema.compatible_from(revision)
+    elif supported.oldest_revision not in known:
+        state, problem = Schema.NEWER, schema.too_new(revision, supported)
+    return Condition(
+        version=str(version),
+        schema=state,
+        revision=revision,
+        wanted=newest,
+        compatible_from=compatible_from,
+        problem=problem,
+    )
 
 
 async def clocks(session: Session) -> Clocks:

@@ -16,6 +16,7 @@ from sqlalchemy import BindParameter, Select, bindparam, delete, func, select, t
 from sqlalchemy.dialects.postgresql import insert
 
 import stoker
+from stoker.store import schema
 from stoker.store.db import Database, Session
 from stoker.store.tables.servers import Server
 from stoker.store.waiting import repeated
@@ -23,10 +24,11 @@ from stoker.store.waiting import repeated
 log = logging.getLogger(__name__)
 
 BEAT_S = 1.0
-GONE_AFTER_S = 15.0
+GONE_AFTER_S = schema.GONE_AFTER_S
 """Timeout in seconds, the same for all servers. A slow server must know when others consider it
 lost.
 """
+_RELEASE = ("host", "version", "python", "schema_revision")
 _NOW = func.clock_timestamp()
 """Time by the database's clock, because the clocks of several machines differ."""
 
@@ -156,7 +158,7 @@ def _heartbeat() -> Select[str, bool]:
         started_at=_NOW,
         seen_at=_NOW,
         loaded=bindparam("own_loaded", type_=Server.loaded.type),
-        **{name: bindparam(f"own_{name}") for name in ("host", "version", "python")},
+        **{name: bindparam(f"own_{name}") for name in _RELEASE},
     )
     beat = {"seen_at": _NOW, "loaded": row.excluded.loaded}
     written = (
@@ -186,6 +188,7 @@ def _own_release() -> dict[str, str]:
         "own_host": platform.node()[:63],
         "own_version": stoker.__version__,
         "own_python": platform.python_version(),
+        "own_schema_revision": schema.head(),
     }
 
 

@@ -28,10 +28,10 @@ class Fleet:
         key = first.headers["authorization"].removeprefix("Bearer ")
         return [first, *(gateway.client(key) for gateway in self.gateways[1:])]
 
-    def add_gateway(self) -> Server:
+    def add_gateway(self, **env: str) -> Server:
         data_dir = self.root / f"gateway{len(self.gateways)}" / "data"
         data_dir.parent.mkdir(parents=True)
-        self.gateways.append(Server(data_dir, STOKER_RUNTIME="nodes", **self.env))
+        self.gateways.append(Server(data_dir, STOKER_RUNTIME="nodes", **self.env, **env))
         return self.gateways[-1]
 
     def add_node(self, python: str = sys.executable, **env: str) -> NodeHost:

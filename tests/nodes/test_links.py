@@ -19,15 +19,15 @@ from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.media.media import Media
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
-from stoker.runtime.nodes import host as hosts
 from stoker.runtime.nodes import identity, listener, messages, node_leases, probe
 from stoker.runtime.nodes.host import NodeHost
 from stoker.runtime.nodes.in_flight import LeaseRefusedError, NodeLostError
 from stoker.runtime.nodes.leases import NodeRecord, Use
 from stoker.runtime.nodes.messages import Changed, Hello, ModelLoaded, to_node
 from stoker.runtime.nodes.node_client import NodeClient
+from stoker.runtime.nodes.observing import node_of
 from stoker.runtime.nodes.probe import NodeUnreachableError, Why, reach
-from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
+from stoker.runtime.observed import DeploymentStats, MachineStats, NodeStatus, Reason, Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.secret import ServerSecret
 from stoker.wire.framing import framed
@@ -496,13 +496,35 @@ async def test_no_certificate_at_all(bench: Bench) -> None:
 
 
 async def test_a_gateway_of_another_version_is_told(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader, writer = await connected(bench)
     token = identity.token(bench.secret, bench.record.certificate)
     writer.writelines(framed(to_node.pack(Hello(messages.VERSION + 1, token, "srv_2"))))
     assert b"welcome" in await reader.read()
     writer.close()
+    newest = messages.VERSION
+    assert f"gateway rejected: it speaks version {newest + 1} of the protocol" in caplog.text
+
+
+async def test_a_node_of_another_version_is_not_used(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    newest = messages.VERSION
+    monkeypatch.setattr(
+        messages, "welcome", lambda node_id: messages.Welcome(newest + 2, node_id, newest + 1)
+    )
+    async with bench.gateway() as (node, _):
+        await until(lambda: node.problem)
+        problem = (
+            f"The node cannot be used: it speaks versions {newest + 1} to {newest + 2} of the "
+            f"protocol, and this release version {newest}."
+        )
+        assert node.problem == problem
+        stats = node_of(node, [], {})
+        assert (stats.status, stats.problem) == (NodeStatus.UNREACHABLE, problem)
+        await until(lambda: "node cannot be reached: it speaks versions" in caplog.text)
+    assert "Traceback" not in caplog.text
 
 
 class TestProbe:
@@ -523,10 +545,10 @@ class TestProbe:
         await refused(Why.ANOTHER, replace(bench.record, certificate=other), bench.secret)
 
     async def test_another_version(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        def welcome(_version: int, node_id: str) -> messages.Welcome:
-            return messages.Welcome(messages.VERSION + 1, node_id)
-
-        monkeypatch.setattr(hosts, "Welcome", welcome)
+        newest = messages.VERSION
+        monkeypatch.setattr(
+            messages, "welcome", lambda node_id: messages.Welcome(newest + 1, node_id)
+        )
         await refused(Why.VERSION, bench.record, bench.secret)
 
     async def test_nobody_listens(self, bench: Bench) -> None:

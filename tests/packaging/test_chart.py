@@ -266,6 +266,46 @@ class TestProbes:
             assert names == ([host] if host else [])
 
 
+class TestRollout:
+    def test_an_old_pod_ends_after_a_new_one_is_ready(self) -> None:
+        spec = of_kind(rendered(LEAST), "Deployment")["spec"]
+        assert spec["strategy"] == {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
+        }
+
+    def test_the_pod_may_drain_and_finish_its_work(self) -> None:
+        documents = rendered(LEAST)
+        drain_s = int(of_kind(documents, "ConfigMap")["data"]["STOKER_DRAIN_S"])
+        grace_s = Settings.model_fields["stop_grace_s"].default
+        pod = of_kind(documents, "Deployment")["spec"]["template"]["spec"]
+        probe = pod["containers"][0]["readinessProbe"]
+        # A proxy that probes as the kubelet does learns of the drain before it ends.
+        assert drain_s > probe["periodSeconds"]
+        assert pod["terminationGracePeriodSeconds"] > drain_s + 2 * grace_s
+
+    def test_recreate_has_no_values_of_a_rolling_update(self) -> None:
+        values = {**LEAST, "strategy": {"type": "Recreate"}}
+        assert of_kind(rendered(values), "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+        assert asked(VALIDATE, rendered(values))[1] == []
+
+    def test_nodes_have_a_strategy_and_a_budget_of_their_own(self) -> None:
+        rolling = {"maxUnavailable": 1, "maxSurge": 0}
+        nodes = {"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}}
+        documents = rendered({**LEAST, "runtime": "nodes", "nodes": nodes})
+        (node_spec,) = [
+            document["spec"]
+            for document in documents
+            if document["kind"] == "Deployment" and document["metadata"]["name"].endswith("-nodes")
+        ]
+        assert node_spec["strategy"]["rollingUpdate"] == rolling
+        budgets = [one["spec"] for one in documents if one["kind"] == "PodDisruptionBudget"]
+        assert [budget["maxUnavailable"] for budget in budgets] == [1, 1]
+        labels = node_spec["template"]["metadata"]["labels"]
+        selectors = [budget["selector"]["matchLabels"] for budget in budgets]
+        assert sum(selector.items() <= labels.items() for selector in selectors) == 1
+
+
 def test_a_service_is_called_as_its_release() -> None:
     assert of_kind(rendered(LEAST, "stoker"), "Service")["metadata"]["name"] == "stoker"
     assert of_kind(rendered(LEAST), "Service")["metadata"]["name"] == "models-stoker"
@@ -300,6 +340,7 @@ class TestValues:
             {"settings": {"DATABASE_URL": "postgresql+asyncpg://db/stoker"}},
             {"settings": {"JOBS_AT_ONCE": None, "HOST": "::"}},
             {"strategy": {"type": "Sometimes"}},
+            {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "one"}}},
             {"data": {"size": "100GB"}},
             {"resources": {"limit": {}}},
             {"probeHost": "a b"},

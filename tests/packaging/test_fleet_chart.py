@@ -81,7 +81,7 @@ def node_pod(documents: list[dict[str, Any]]) -> dict[str, Any]:
     templates = [
         document["spec"]["template"]
         for document in documents
-        if document["metadata"]["name"] == "models-stoker-nodes"
+        if (document["kind"], document["metadata"]["name"]) == ("Deployment", "models-stoker-nodes")
     ]
     return templates[0] if templates else groups(documents)[1]["template"]
 
@@ -160,11 +160,14 @@ class TestDocuments:
             ("Service", lambda resource: resource["spec"]["selector"]),
             ("PodDisruptionBudget", lambda resource: resource["spec"]["selector"]["matchLabels"]),
         ):
-            selected = selector(of_kind(documents, kind)).items()
+            (resource,) = [
+                document
+                for document in documents
+                if document["kind"] == kind and not document["metadata"]["name"].endswith("-nodes")
+            ]
+            selected = selector(resource).items()
             matched = [
-                resource
-                for resource in pods(documents)
-                if selected <= resource["metadata"]["labels"].items()
+                pod for pod in pods(documents) if selected <= pod["metadata"]["labels"].items()
             ]
             assert len(matched) == 1
 
@@ -281,7 +284,8 @@ class TestNodes:
             (nodes,) = [
                 document
                 for document in documents
-                if document["metadata"]["name"] == "models-stoker-nodes"
+                if (document["kind"], document["metadata"]["name"])
+                == ("Deployment", "models-stoker-nodes")
             ]
             spec = nodes["spec"]
             assert spec["replicas"] == count

@@ -306,7 +306,10 @@ class TestRejected:
             (cut, "incomplete: its end is missing"),
             (without_end, "incomplete: its end is missing"),
             (flipped, "differs from the file that was saved. Use another backup"),
-            (with_manifest(schema="9999", release="6.0.0"), "Install release 6.0.0 or a newer"),
+            (
+                with_manifest(schema="9999", oldest_schema="9998", release="6.0.0"),
+                "Install release 6.0.0 or a newer",
+            ),
             (with_manifest(format=2, release="7.0.0"), "Install release 7.0.0 or a newer one"),
             (with_manifest(format="x"), "manifest.json is damaged"),
             (with_name("../outside"), "unexpected entry: '../outside'"),

@@ -299,3 +299,28 @@ def test_workers_end_with_the_server(busy: Server, client: httpx.Client) -> None
     while any(worker.is_running() for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_draining_server_ends_connections_with_their_next_answer(tmp_path: Path) -> None:
+    settings = {"STOKER_WORKERS": str(WORKERS), "STOKER_DRAIN_S": "3"}
+    with running(tmp_path / "data", **settings) as server, server.account() as client:
+        wait_for_workers(server)
+        deploy(client, MODELS / "tiny-sentiment", "tiny-sentiment")
+        call = request_of(key_of(client), CALLS, CALL)
+        wait_until_answered(client)
+        with connect(server) as kept:
+            kept.sendall(call)
+            assert (answer := read_one(kept)).status == 200
+            assert "connection" not in answer.headers
+            assert server.process
+            server.process.send_signal(signal.SIGTERM)
+            while client.get("/ready").status_code == 200:
+                pass
+            kept.sendall(call)
+            [answer] = answers(read_all(kept))
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+        with connect(server) as new:
+            new.sendall(call)
+            [answer] = answers(read_all(new))
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert server.process.wait(60) == 0

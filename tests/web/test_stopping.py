@@ -1,11 +1,11 @@
-"""A request in flight gets an error when the server stops."""
+"""A server drains and stops."""
 
 import signal
 import time
 from pathlib import Path
 
 from tests.server.support import check
-from tests.support.raw import answers, connect, read_all
+from tests.support.raw import answers, connect, read_all, read_one
 from tests.support.server import WITHOUT_MODELS, running
 
 GRACE_S = 1
@@ -32,3 +32,44 @@ def test_what_is_not_done_in_time_is_told(tmp_path: Path) -> None:
         assert answer.headers["retry-after"] == "5"
         assert server.process.wait(60) == 0
         assert "Exception in ASGI application" not in server.log.read_text()
+
+
+DRAIN_S = 3
+GET = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+
+
+def test_a_draining_server_still_answers(tmp_path: Path) -> None:
+    settings = {**WITHOUT_MODELS, "STOKER_DRAIN_S": str(DRAIN_S)}
+    with running(tmp_path / "data", **settings) as server:
+        assert server.process
+        with connect(server) as kept, server.client() as client:
+            assert client.get("/ready").status_code == 200
+            kept.sendall(GET)
+            assert "connection" not in read_one(kept).headers
+            began = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            while (ready := client.get("/ready")).status_code == 200:
+                assert time.monotonic() - began < 1
+            ready = client.get("/ready")
+            assert (ready.status_code, ready.headers["connection"]) == (503, "close")
+            assert ready.json()["problem"] == "The server stops soon and still answers requests."
+            # A kept connection ends with its next answer. New ones are still accepted.
+            kept.sendall(GET)
+            [answer] = answers(read_all(kept))
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+            while time.monotonic() - began < DRAIN_S - 1:
+                assert client.get("/health").status_code == 200
+        assert server.process.wait(60) == 0
+        assert time.monotonic() - began >= DRAIN_S
+
+
+def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:
+    settings = {**WITHOUT_MODELS, "STOKER_DRAIN_S": "60"}
+    with running(tmp_path / "data", **settings) as server:
+        assert server.process
+        server.process.send_signal(signal.SIGTERM)
+        with server.client() as client:
+            while client.get("/ready").status_code == 200:
+                pass
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0

@@ -93,6 +93,14 @@ class CallSettings(BaseSettings):
     stop_grace_s: float = Field(
         default=20, ge=0, le=600, description="Time for work in flight at shutdown, seconds."
     )
+    drain_s: float = Field(
+        default=0,
+        ge=0,
+        le=600,
+        description=(
+            "Time after SIGTERM in which `/ready` fails and requests are still answered, seconds."
+        ),
+    )
 
     @property
     def media_limits(self) -> MediaLimits:

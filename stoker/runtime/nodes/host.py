@@ -39,11 +39,11 @@ from stoker.runtime.nodes.messages import (
     Lines,
     ModelLoaded,
     Observed,
+    ProtocolMismatchError,
     Put,
     Stop,
     Tail,
     Waits,
-    Welcome,
     to_gateway,
     to_node,
 )
@@ -255,19 +255,21 @@ class NodeHost(RuntimeListener):
             )
             gateway.link.abort()
             return
-        gateway.send(Welcome(messages.VERSION, self.node_id))
+        gateway.send(messages.welcome(self.node_id))
         if hello.is_probe:
             gateway.link.close()
             return
-        if hello.version != messages.VERSION:
-            log.warning("gateway of another version connected", extra={"server": hello.server_id})
+        try:
+            version = messages.agreed_version(hello)
+        except ProtocolMismatchError as error:
+            log.warning("gateway rejected: %s", error, extra={"server": hello.server_id})
             gateway.link.close()
             return
         gateway.server_id = hello.server_id or gateway.link.peer
         gateway.connection.introduce()
         gateway.link.takes(MOST_BYTES)
         self._gateways.append(gateway)
-        log.info("gateway connected", extra={"server": gateway.server_id})
+        log.info("gateway connected", extra={"server": gateway.server_id, "protocol": version})
         self._tell(gateway, self.leases.known)
 
     def _receive(self, gateway: _Gateway, frames: list[bytes]) -> None:

@@ -2,6 +2,10 @@
 
 A node host accepts the same requests as a `Runtime` and gives the same answers. `Runtime` documents
 their meaning.
+
+The two ends may be of different releases. A receiver ignores fields that it does not know, and a
+new field has a default. A change that a receiver must know needs a new version of the protocol. Its
+sender uses it only if both ends have agreed on that version.
 """
 
 from collections.abc import Mapping
@@ -17,18 +21,23 @@ from stoker.wire.errors import ErrorFields
 from stoker.wire.generation_request import Generation
 from stoker.wire.packing import Packing
 
-VERSION = 3
-"""Version of this protocol. Both ends must have the same."""
+VERSION = 4
+"""Newest version of this protocol that this release uses."""
+OLDEST_VERSION = 4
+"""Oldest version that this release accepts: the one of the release before."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello", omit_defaults=True):
     """First message of a connection. The gateway shows that it knows the servers' secret."""
 
     version: int
+    """Newest version of the protocol that the sender uses."""
     token: str
     server_id: str
     is_probe: bool = False
     """True if the sender only wants a `Welcome`."""
+    oldest: int = 0
+    """Oldest version that the sender accepts. 0 means only `version`."""
 
 
 # --- gateway → node ---
@@ -93,10 +102,12 @@ class Tail(msgspec.Struct, frozen=True, tag="tail"):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """Answers a `Hello`."""
+    """Answers a `Hello`. Sent even if both ends have no version in common."""
 
     version: int
     node_id: str
+    oldest: int = 0
+    """As in `Hello`."""
 
 
 class CallAnswer(msgspec.Struct, frozen=True, tag="whole"):
@@ -201,6 +212,41 @@ OfCall = CallAnswer | AnswerPart | End | Failed | CallRefused | Waits | CallProg
 FromNode = Welcome | OfCall | Done | Lines | Changed | ModelLoaded | Observed
 to_node: Packing[FromGateway] = Packing(FromGateway)
 to_gateway: Packing[FromNode] = Packing(FromNode)
+
+
+class ProtocolMismatchError(Exception):
+    """Raised if two ends have no version of the protocol in common."""
+
+    def __init__(self, version: int, oldest: int) -> None:
+        """
+        Args:
+            version: newest version of the other end.
+            oldest: its oldest version.
+        """
+        super().__init__(
+            f"it speaks {_versions(version, oldest)} of the protocol, and this release "
+            f"{_versions(VERSION, OLDEST_VERSION)}"
+        )
+
+
+def _versions(newest: int, oldest: int) -> str:
+    return f"version {newest}" if oldest in (0, newest) else f"versions {oldest} to {newest}"
+
+
+def hello(token: str, server_id: str = "", *, is_probe: bool = False) -> Hello:
+    return Hello(VERSION, token, server_id, is_probe=is_probe, oldest=OLDEST_VERSION)
+
+
+def welcome(node_id: str) -> Welcome:
+    return Welcome(VERSION, node_id, OLDEST_VERSION)
+
+
+def agreed_version(greeting: Hello | Welcome) -> int:
+    """Returns the newest version that both ends accept. Raises `ProtocolMismatchError`."""
+    version = min(VERSION, greeting.version)
+    if version < max(OLDEST_VERSION, greeting.oldest or greeting.version):
+        raise ProtocolMismatchError(greeting.version, greeting.oldest)
+    return version
 
 
 def ask_for(call: Call | Generation) -> Mapping[str, Any]:

@@ -29,10 +29,10 @@ from stoker.runtime.nodes.messages import (
     End,
     Failed,
     FromGateway,
-    Hello,
     Lines,
     ModelLoaded,
     Observed,
+    ProtocolMismatchError,
     Put,
     Stop,
     Tail,
@@ -51,11 +51,13 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 5.0
 RETRY_S = 0.5
+_MISMATCH_S = 30.0
 SILENCE_S = 10.0
 """Timeout in seconds without a message. A node reports its state twice a second. If it does not, it
 is disconnected, even if TCP is connected.
 """
 
+_NOT_CONNECTED = (OSError, TimeoutError, ssl.SSLError, NodeLostError, ProtocolMismatchError)
 _ids = itertools.count(1)
 
 
@@ -97,6 +99,7 @@ class NodeClient:
         self._hearer = hearer
         self._link: FramedConnection | None = None
         self._is_welcome = False
+        self._mismatch: ProtocolMismatchError | None = None
         self._heard_at = 0.0
         self._replies: dict[int, asyncio.Future[list[str]]] = {}
         self._loop = asyncio.get_running_loop()
@@ -105,6 +108,13 @@ class NodeClient:
     @property
     def id(self) -> str:
         return self.record.id
+
+    @property
+    def problem(self) -> str:
+        """Reason that the node cannot be used until it is restarted with another release. Empty if
+        there is none.
+        """
+        return f"The node cannot be used: {self._mismatch}." if self._mismatch else ""
 
     @property
     def is_connected(self) -> bool:
@@ -251,11 +261,12 @@ class NodeClient:
             try:
                 await self._connect()
                 is_told = False
-            except (OSError, TimeoutError, ssl.SSLError, NodeLostError) as error:
+            except _NOT_CONNECTED as error:
                 if not is_told:
                     log.warning("node cannot be reached: %s", error, extra={"node": self.id})
                 is_told = True
-            await asyncio.sleep(RETRY_S)
+            # A node of another release has another certificate, and so another client.
+            await asyncio.sleep(_MISMATCH_S if self._mismatch else RETRY_S)
 
     async def _connect(self) -> None:
         """Connects, and returns when the connection has ended. Raises if no connection was made."""
@@ -284,9 +295,11 @@ class NodeClient:
         self._link = link
         try:
             token = identity.token(self._secret, record.certificate)
-            self._send(Hello(messages.VERSION, token, self._server_id))
+            self._send(messages.hello(token, self._server_id))
             async with asyncio.timeout(CONNECT_S):
                 await _first(welcome, ended)
+            if self._mismatch:
+                raise self._mismatch
             if not welcome.is_set():
                 raise NodeLostError(sent=False)
             log.info("connected to a node", extra={"node": self.id, "address": record.address})
@@ -343,9 +356,16 @@ class NodeClient:
             case ModelLoaded():
                 self._hearer.on_loaded(message)
             case Welcome():
-                if message.version != messages.VERSION:
-                    raise ValueError("the node speaks another version of the protocol")
+                self._agree(message)
                 welcome.set()
+
+    def _agree(self, welcome: Welcome) -> None:
+        try:
+            messages.agreed_version(welcome)
+        except ProtocolMismatchError as error:
+            self._mismatch = error
+        else:
+            self._mismatch = None
 
     def _observe(self, observed: Observed) -> None:
         self.machine, self.is_ready = observed.machine, observed.is_ready

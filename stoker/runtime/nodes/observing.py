@@ -124,6 +124,7 @@ def node_of(
         seen_at=record.seen_at,
         machine=node.machine if node.is_connected else machine,
         leases=[_lease_of(node, lease, specs.get(lease.spec_id)) for lease in held],
+        problem=node.problem,
     )
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from stoker.runtime.nodes import identity, messages
 from stoker.runtime.nodes.framed_connection import FramedConnection
 from stoker.runtime.nodes.leases import NodeRecord
-from stoker.runtime.nodes.messages import Hello, Welcome, to_gateway, to_node
+from stoker.runtime.nodes.messages import ProtocolMismatchError, Welcome, to_gateway, to_node
 from stoker.store.secret import ServerSecret
 
 TIMEOUT_S = 5.0
@@ -25,7 +25,7 @@ class Why(StrEnum):
     REFUSED = "refused"
     """The node does not accept the prober as a server of its database."""
     VERSION = "version"
-    """The node uses another version of the protocol."""
+    """The node and this release have no version of the protocol in common."""
 
 
 class NodeUnreachableError(Exception):
@@ -66,7 +66,7 @@ async def reach(record: NodeRecord, secret: ServerSecret) -> float:
                 server_hostname="",
             )
             token, begun = identity.token(secret, record.certificate), loop.time()
-            link.send(to_node.pack(Hello(messages.VERSION, token, "", is_probe=True)))
+            link.send(to_node.pack(messages.hello(token, is_probe=True)))
             welcome = await answer
             took_s = loop.time() - begun
     except TimeoutError as error:
@@ -84,7 +84,8 @@ async def reach(record: NodeRecord, secret: ServerSecret) -> float:
         link.abort()
     if welcome is None:
         raise NodeUnreachableError(Why.REFUSED, "it closes the connection after the greeting")
-    if welcome.version != messages.VERSION:
-        issue = f"it uses protocol version {welcome.version}, and this machine {messages.VERSION}"
-        raise NodeUnreachableError(Why.VERSION, issue)
+    try:
+        messages.agreed_version(welcome)
+    except ProtocolMismatchError as error:
+        raise NodeUnreachableError(Why.VERSION, str(error)) from error
     return took_s

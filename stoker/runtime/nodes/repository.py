@@ -18,6 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
+from stoker.store import schema
 from stoker.store.db import Database, Session
 from stoker.store.tables.nodes import Lease, Node
 
@@ -205,6 +206,7 @@ async def write_node(session: Session, registered: Mapping[str, Any]) -> None:
         **registered,
         "is_draining": False,
         "machine": dict[str, int](),
+        "schema_revision": schema.head(),
         "started_at": _NOW,
         "seen_at": _NOW,
     }

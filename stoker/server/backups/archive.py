@@ -51,6 +51,8 @@ class Manifest:
     """Time in UTC, ISO 8601."""
     has_secret: bool
     """True if the backup contains the server's secret and the first operator's key."""
+    oldest_schema: str = ""
+    """Oldest revision whose release can restore the backup. Empty if the schema records none."""
 
     @classmethod
     def parse(cls, content: bytes) -> "Manifest":
@@ -69,6 +71,7 @@ class Manifest:
                 schema=str(fields["schema"]),
                 created_at=str(fields["created_at"]),
                 has_secret=bool(fields["has_secret"]),
+                oldest_schema=str(fields.get("oldest_schema", "")),
             )
         except (ValueError, TypeError, KeyError) as error:
             raise BackupError(f"The backup's {MANIFEST} is damaged.") from error

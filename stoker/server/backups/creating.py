@@ -119,6 +119,7 @@ class _Copying:
             format=FORMAT,
             release=stoker.__version__,
             schema=snapshot.schema,
+            oldest_schema=snapshot.oldest_schema,
             created_at=created_at,
             has_secret=with_secret and (self._data_dir / SECRET).is_file(),
         )

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stoker.server.backups.archive import DATABASE, Advance, ArchiveReader, BackupError, Manifest
-from stoker.store.fitness import revisions
 from stoker.store.folder_lock import FILE as LOCK
 from stoker.store.folder_lock import locked
+from stoker.store.schema import revisions
 
 _WORKING = "restoring"
 """Folder in the data folder that holds the files until all of them were checked."""
@@ -55,10 +55,10 @@ def restore(
 
 
 def _check_schema(manifest: Manifest) -> None:
-    if manifest.schema not in revisions():
+    if revisions().isdisjoint({manifest.schema, manifest.oldest_schema}):
         raise BackupError(
             f"The backup was made by release {manifest.release}, whose database schema this "
-            f"release does not know. Install release {manifest.release} or a newer one."
+            f"release cannot use. Install release {manifest.release} or a newer one."
         )
 
 

@@ -9,6 +9,7 @@ from stoker.server.backups.archive import BackupError
 
 MODEL_FILES = "SELECT blob_key, size FROM upload_files JOIN artifacts ON live_upload_id = upload_id"
 _FILES = "SELECT id, size FROM files"
+_HAS_SUPPORT = "SELECT 1 FROM sqlite_master WHERE name = 'schema_support'"
 _ARTIFACTS = "SELECT count(*) FROM artifacts WHERE live_upload_id IS NOT NULL"
 
 
@@ -18,6 +19,8 @@ class DatabaseCopy:
 
     path: Path
     schema: str
+    oldest_schema: str
+    """Oldest revision whose release can use the copy. Empty if the schema records none."""
     artifacts: int
     files: dict[str, int]
     """Sizes in bytes of the files that models and jobs use, by path below the blobs."""
@@ -40,9 +43,17 @@ def take(database: Path, target: Path) -> DatabaseCopy:
             source.backup(copy)
             # Plain SQL of columns that all releases have: the server may run an older release.
             ((schema,),) = copy.execute("SELECT version_num FROM alembic_version")
+            oldest_schema = _oldest_schema(copy)
             files = dict(copy.execute(MODEL_FILES).fetchall())
             files |= {f"files/{identifier}": size for identifier, size in copy.execute(_FILES)}
             ((artifacts,),) = copy.execute(_ARTIFACTS)
     except (sqlite3.Error, ValueError) as error:
         raise BackupError(f"The database {database} cannot be copied: {error}.") from error
-    return DatabaseCopy(target, schema, artifacts, files)
+    return DatabaseCopy(target, schema, oldest_schema, artifacts, files)
+
+
+def _oldest_schema(copy: sqlite3.Connection) -> str:
+    if not copy.execute(_HAS_SUPPORT).fetchone():
+        return ""
+    ((revision,),) = copy.execute("SELECT oldest_revision FROM schema_support")
+    return revision

@@ -65,6 +65,8 @@ class Connections:
     def __init__(self, limits: EdgeLimits) -> None:
         self.limits = limits
         self.ended: Counter[Ended] = Counter()
+        self.is_draining = False
+        """True if the server stops soon. Each connection ends with its next answer."""
         self._refused: Counter[RefusalReason] = Counter()
         self._told = 0
         self._open: dict[LimitedConnection, _Address] = {}

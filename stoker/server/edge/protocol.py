@@ -215,7 +215,9 @@ class HttpConnection(HttpToolsProtocol):
         exchange = HttpExchange(
             scope,
             self,
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            keep_alive=version != "1.0"
+            and parser.should_keep_alive()
+            and not self._connections.is_draining,
             on_response=self.on_response_complete,
         )
         cast("dict[str, Any]", scope)[EXCHANGE] = exchange

@@ -28,6 +28,7 @@ def _node(node: NodeStats) -> schemas.Node:
         name=node.name,
         address=node.address,
         status=node.status,
+        problem=node.problem or None,
         pid=node.pid,
         version=node.version,
         python=node.python,

@@ -167,6 +167,11 @@ class Node(ResponseModel):
         "is about to stop and gets no new work; `unreachable`: the server that answers has "
         "no connection to the node."
     )
+    problem: str | None = Field(
+        default=None,
+        description="Reason that the answering server cannot use the node until one of the two "
+        "runs another release.",
+    )
     pid: int = Field(description="Process id of `stoker node host` on its machine.")
     version: str = Field(description="Of Stoker.")
     python: str

@@ -17,6 +17,7 @@ from stoker.server.workers.desk import CallChecks, Desk
 from stoker.server.workers.host import StartedWorker, WorkerHost
 from stoker.server.workers.messages import (
     CallModel,
+    CloseConnections,
     Closed,
     CountReport,
     DrainWorker,
@@ -122,7 +123,7 @@ class RemoteWorker:
                 await asyncio.wait_for(self.ended.wait(), _STACK_S)
         await self.ended.wait()
 
-    def tell(self, message: ReportRequest | DrainWorker | StopWorker) -> None:
+    def tell(self, message: ReportRequest | CloseConnections | DrainWorker | StopWorker) -> None:
         self.channel.send([encode(message)])
 
     def _receive(self, frames: list[bytes]) -> None:
@@ -291,6 +292,11 @@ class WorkerFleet:
         ready = [worker.report() for worker in self._workers.values() if worker.is_ready]
         await asyncio.gather(*ready)
         return []
+
+    def close_connections(self) -> None:
+        """Ends each connection with its next answer."""
+        for worker in self._workers.values():
+            worker.tell(CloseConnections())
 
     async def drain(self) -> None:
         """Waits until all workers have answered their requests and ended."""

@@ -203,6 +203,10 @@ class DrainWorker(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
     """Asks the worker to finish its requests and to end. It accepts no further ones."""
 
 
+class CloseConnections(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+    """Asks the worker to end each connection with its next answer."""
+
+
 class StopWorker(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """Asks the worker to cancel its requests and to end."""
 
@@ -210,7 +214,7 @@ class StopWorker(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
 Reply = Hint | Verdict | WholeReply | ErrorReply
 """Answer to a `Question`. That of a stream has several messages."""
 StreamReply = StreamStart | StreamPart | StreamEnd
-ToWorker = Reply | StreamReply | ReportRequest | DrainWorker | StopWorker
+ToWorker = Reply | StreamReply | ReportRequest | CloseConnections | DrainWorker | StopWorker
 
 encode = msgspec.msgpack.Encoder().encode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

@@ -27,6 +27,7 @@ from stoker.server.workers.channel import WorkerChannel
 from stoker.server.workers.connection import WorkerConnection
 from stoker.server.workers.heads import CallHead, CallHeads
 from stoker.server.workers.messages import (
+    CloseConnections,
     Closed,
     CountReport,
     DrainWorker,
@@ -98,6 +99,7 @@ class HttpWorker:
         self._tallies: dict[str, Answers] = {}
         self._reporting: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
+        self._closes_connections = False
         self._is_draining = False
         self._is_traced = is_enabled()
         """True if the server creates spans of requests."""
@@ -135,7 +137,7 @@ class HttpWorker:
 
     def _open(self, number: int, client: socket.socket) -> None:
         connection = WorkerConnection(number, self)
-        connection.closes = self._is_draining
+        connection.closes = self._closes_connections
         self._connections.add(connection)
         opening = self._loop.create_task(
             self._loop.connect_accepted_socket(lambda: connection, client)
@@ -225,6 +227,8 @@ class HttpWorker:
         match message:
             case ReportRequest():
                 self._report(is_asked=True)
+            case CloseConnections():
+                self._close_connections()
             case DrainWorker():
                 self._drain()
             case StopWorker():
@@ -237,8 +241,13 @@ class HttpWorker:
         self._owner.lose()
         self._ended.set()
 
+    def _close_connections(self) -> None:
+        self._closes_connections = True
+        for connection in self._connections:
+            connection.closes = True
+
     def _drain(self) -> None:
-        self._is_draining = True
+        self._closes_connections = self._is_draining = True
         for connection in list(self._connections):
             connection.end_when_idle()
         if not self._connections:

@@ -22,6 +22,9 @@ context.configure(
     render_as_batch=True,
     compare_type=True,
     render_item=_render_item,
+    # Locks of tables then last as long as one script.
+    transaction_per_migration=True,
+    on_version_apply=context.config.attributes.get("on_version_apply"),
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -12,6 +12,8 @@ down_revision: str | None = ${repr(down_revision)}
 branch_labels: Sequence[str] | None = ${repr(branch_labels)}
 depends_on: Sequence[str] | None = ${repr(depends_on)}
 
+COMPATIBLE_FROM: str | None = None
+
 
 def upgrade() -> None:
     ${upgrades if upgrades else "pass"}

@@ -21,6 +21,7 @@ from stoker.store.tables.servers import (
     DeploymentChange,
     RateLevel,
     Revision,
+    SchemaSupportRow,
     Server,
     SharedSecret,
 )
@@ -52,6 +53,7 @@ TABLES: tuple[type[Base], ...] = (
     Revision,
     Run,
     RunEvent,
+    SchemaSupportRow,
     Server,
     SharedSecret,
     Transfer,

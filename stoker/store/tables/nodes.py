@@ -30,6 +30,8 @@ class Node(Base):
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
     """Time of the last heartbeat by the database's clock."""
+    schema_revision: Mapped[str] = mapped_column(String(32), server_default="")
+    """Newest revision of the schema that its release knows."""
 
 
 class Lease(Base):

@@ -26,6 +26,19 @@ class Server(Base):
     version: Mapped[str] = mapped_column(String(40), server_default="")
     """Release of Stoker. Empty for a server of a release that did not record it."""
     python: Mapped[str] = mapped_column(String(40), server_default="")
+    schema_revision: Mapped[str] = mapped_column(String(32), server_default="")
+    """Newest revision of the schema that its release knows."""
+
+
+class SchemaSupportRow(Base):
+    """The only row says which releases may use the schema. Releases read it without this class."""
+
+    __tablename__ = "schema_support"
+
+    oldest_revision: Mapped[str] = mapped_column(String(32), primary_key=True)
+    """Oldest revision whose release may use the schema."""
+    release: Mapped[str] = mapped_column(String(40))
+    """Release that migrated it."""
 
 
 class SharedSecret(Base):

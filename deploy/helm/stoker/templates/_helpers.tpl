@@ -217,6 +217,17 @@ resources:
   {{- toYaml .Values.nodes.resources | nindent 2 }}
 {{- end -}}
 
+{{/* Kubernetes refuses the defaults of a rolling update next to another type. */}}
+{{- define "stoker.strategy" -}}
+type: {{ .type }}
+{{- if eq .type "RollingUpdate" }}
+{{- with .rollingUpdate }}
+rollingUpdate:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "stoker.spread" -}}
 topologySpreadConstraints:
   - maxSkew: 1
