@@ -266,7 +266,7 @@ def test_second_start_keeps_everything(first_state: Any, state: Any, demo: Serve
 
 def test_printed_calls_work(demo: Server) -> None:
     """The commands that `stoker demo` prints work as copied."""
-    assert eventually(lambda: "Ctrl-C ends it." in demo.log.read_text())
+    assert eventually(lambda: "Ctrl-C ends the server." in demo.log.read_text())
     printed = demo.log.read_text().rpartition("In a second terminal:")[2]
     exports = "\n".join(re.findall(r"^export .*$", printed, re.MULTILINE))
     commands = re.findall(r"^curl (?:.*\\\n)*.*$", printed, re.MULTILINE)
