@@ -344,7 +344,7 @@ class TestRejected:
         before = (tmp_path / "data" / "stoker.db").stat()
         done = NOBODY.run("restore", str(saved), "--data-dir", str(tmp_path / "data"))
         assert done.returncode == 1
-        assert "is not empty: it holds 'blobs'" in " ".join(done.stderr.split())
+        assert "is not empty: it holds 'account-key'" in " ".join(done.stderr.split())
         assert (tmp_path / "data" / "stoker.db").stat() == before
 
     def test_a_file_that_exists(self, busy: tuple[Server, httpx.Client], saved: Path) -> None:
