@@ -38,6 +38,14 @@ class TestState:
         assert set(deployed) == {folder.name for folder in MODELS.iterdir()}
         assert set(deployed.values()) == set(PIPELINES), "every pipeline has a demo model"
 
+    @pytest.mark.one_machine
+    def test_uses_the_account_of_the_first_start(self, demo: Server, state: Any) -> None:
+        assert state["account_key"] == (demo.data_dir / "account-key").read_text().strip()
+        with demo.client(demo.operator_key) as operator:
+            accounts = operator.get("/v1/accounts", params={"order": "asc"}).json()["data"]
+        assert accounts[0]["name"] == "default"
+        assert "demo" not in [account["name"] for account in accounts]
+
     def test_is_private(self, demo: Server) -> None:
         assert (demo.data_dir / "demo.json").stat().st_mode & 0o777 == 0o600
 
