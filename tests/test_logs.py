@@ -3,14 +3,17 @@
 import io
 import json
 import logging
+import re
 import sys
 from typing import Any
 
 import pytest
 
+from stoker.base import logs
 from stoker.base.logs import JsonFormatter, TextFormatter
 
 FORGED = "09:00:00 info    key revoked"
+OWN_CODES = re.compile("\x1b\\[[0-9;]*m")
 HOSTILE = {
     "a line feed": f"/x\n{FORGED}",
     "a carriage return": f"/x\r{FORGED}",
@@ -71,3 +74,26 @@ class TestText:
     def test_l2_no_field_within_a_field(self):
         line = written(TextFormatter(), "request", path='/x status=200 "a\\')
         assert line.endswith('  path="/x status=200 \\"a\\\\"\n')
+
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_l2_colour_is_of_the_server_alone(self, name: str):
+        formatter = TextFormatter(is_coloured=True)
+        line = written(formatter, HOSTILE[name], path=HOSTILE[name], levelno=logging.INFO)
+        assert OWN_CODES.sub("", line[:-1]).isprintable(), line
+        assert len(OWN_CODES.findall(line)) == 6
+
+
+class TestFormat:
+    @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+    def test_no_message_in_colours_of_uvicorn(self, formatter: logging.Formatter):
+        line = written(formatter, "Started", color_message="\x1b[36mStarted\x1b[0m")
+        assert "Started" in line and "color_message" not in line
+
+    @pytest.mark.parametrize("is_terminal", [True, False])
+    def test_auto_is_text_on_a_terminal(self, is_terminal: bool, monkeypatch: pytest.MonkeyPatch):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert logs.is_text("auto") is is_terminal
+        assert logs.is_text("text") is True
+        assert logs.is_text("json") is False

@@ -1,11 +1,23 @@
 /** Root component: shows the pages, or the sign-in page. */
 
 import type { ComponentType } from "preact";
-import { useEffect, useErrorBoundary } from "preact/hooks";
+import { useEffect, useErrorBoundary, useState } from "preact/hooks";
 import { LocationProvider, Route, Router } from "preact-iso";
 import { CONSOLE } from "./api/base";
+import { list } from "./api/client";
 import { shown } from "./api/errors";
-import { chosenAccount, endedBecause, hasAccount, isOperator, look, session, signIn } from "./api/session";
+import {
+  choose,
+  chosenAccount,
+  endedBecause,
+  hasAccount,
+  hasChosen,
+  isOperator,
+  look,
+  session,
+  signIn,
+} from "./api/session";
+import type { Account } from "./api/types";
 import { Overview } from "./pages/overview";
 import { SignIn } from "./pages/sign-in";
 import { Shell } from "./shell";
@@ -149,7 +161,29 @@ function refreshNodes(): void {
   lookForNodes().catch(() => undefined);
 }
 
+/** Name of the account that a server's first start creates. */
+const FIRST_ACCOUNT = "default";
+
+/** Selects the first account for an operator who has just signed in. */
+async function chooseFirst(): Promise<void> {
+  const oldest = await list<Account>("/v1/accounts", { limit: 100, order: "asc" });
+  const found = oldest.data.find((one) => one.name === FIRST_ACCOUNT);
+  if (found && !hasChosen()) choose(found.id);
+}
+
+/** Waits for the selection of an operator's account. */
 function SignedIn() {
+  const [isSettled, setSettled] = useState(!isOperator.value || hasChosen());
+  useEffect(() => {
+    if (isSettled) return;
+    chooseFirst()
+      .catch(() => undefined)
+      .finally(() => setSettled(true));
+  }, [isSettled]);
+  return isSettled ? <Console /> : <Waiting />;
+}
+
+function Console() {
   const account = chosenAccount.value;
   const isOwned = hasAccount.value;
   const isOverAll = isOperator.value;
@@ -171,21 +205,23 @@ function SignedIn() {
   );
 }
 
+function Waiting() {
+  return (
+    <main class="sign-in">
+      {connection.value === "lost" ? (
+        <p class="note" role="status">
+          The server is not responding. Retrying…
+        </p>
+      ) : (
+        <Skeleton rows={2} />
+      )}
+    </main>
+  );
+}
+
 export function App() {
   useEffect(() => void begin(), []);
   const now = session.value;
-  if (now === undefined) {
-    return (
-      <main class="sign-in">
-        {connection.value === "lost" ? (
-          <p class="note" role="status">
-            The server is not responding. Retrying…
-          </p>
-        ) : (
-          <Skeleton rows={2} />
-        )}
-      </main>
-    );
-  }
+  if (now === undefined) return <Waiting />;
   return now === null ? <SignIn /> : <SignedIn />;
 }

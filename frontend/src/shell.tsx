@@ -40,7 +40,7 @@ function AccountChoice() {
       <span class="visually-hidden">Account</span>
       <select value={chosen ?? ""} onChange={(event) => choose(event.currentTarget.value || null)}>
         <option value="">No account</option>
-        {!isListed && <option value={chosen}>{chosen}</option>}
+        {!isListed && <option value={chosen}>{accounts.value ? chosen : "…"}</option>}
         {known.map((one) => (
           <option key={one.id} value={one.id}>
             {plain(one.name, 40)}

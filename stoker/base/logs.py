@@ -1,10 +1,11 @@
-"""Structured logs: one JSON object per line, with the request id. Keys and inputs are never
-logged.
+"""Structured logs: one JSON object per line with the request id, or text on a terminal. Keys and
+inputs are never logged.
 """
 
 import json
 import logging
 import math
+import os
 import re
 import sys
 import time
@@ -13,10 +14,24 @@ from typing import Any, Literal, TextIO
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
-_STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+Style = Literal["auto", "json", "text"]
+"""Format of the log. `auto` is text on a terminal, otherwise JSON."""
+
+# uvicorn's `color_message` repeats the message with escape codes.
+_IGNORED = {"message", "asctime", "taskName", "color_message"}
+_STANDARD = set(logging.makeLogRecord({}).__dict__) | _IGNORED
 _encode = json.JSONEncoder(default=str).encode
 _quoted = json.encoder.encode_basestring_ascii
 _PLAIN = re.compile(r"[^\s\"=\\]+")
+_RESET, _DIM = "\x1b[0m", "\x1b[2m"
+_COLOURS = {
+    logging.DEBUG: _DIM,
+    logging.INFO: "\x1b[32m",
+    logging.WARNING: "\x1b[33m",
+    logging.ERROR: "\x1b[31m",
+    logging.CRITICAL: "\x1b[1;31m",
+}
+"""Maps a level to the escape code of its colour."""
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -70,15 +85,28 @@ class TextFormatter(logging.Formatter):
     an entry or a field.
     """
 
+    def __init__(self, *, is_coloured: bool = False) -> None:
+        super().__init__()
+        self._is_coloured = is_coloured
+
     def format(self, record: logging.LogRecord) -> str:
         fields = " ".join(f"{name}={_value(value)}" for name, value in _fields(record).items())
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        line = f"{clock} {record.levelname.lower():7} {_escaped(record.getMessage())}"
+        level = f"{record.levelname.lower():7}"
+        if self._is_coloured:
+            clock = _painted(clock, _DIM)
+            level = _painted(level, _COLOURS.get(record.levelno, ""))
+            fields = _painted(fields, _DIM) if fields else ""
+        line = f"{clock} {level} {_escaped(record.getMessage())}"
         line = f"{line}  {fields}" if fields else line
         if record.exc_info:
             traceback = self.formatException(record.exc_info).split("\n")
             line = "\n    ".join([line, *map(_escaped, traceback)])
         return line
+
+
+def _painted(text: str, colour: str) -> str:
+    return f"{colour}{text}{_RESET}"
 
 
 def _escaped(text: str) -> str:
@@ -112,9 +140,21 @@ class _LineHandler(logging.StreamHandler[TextIO]):
             self.handleError(record)
 
 
-def configure(level: str, style: Literal["json", "text"]) -> None:
+def is_text(style: Style) -> bool:
+    """Returns True if the log is text: `auto` means text on a terminal, and JSON otherwise."""
+    return style == "text" or (style == "auto" and sys.stderr.isatty())
+
+
+def _formatter(style: Style) -> logging.Formatter:
+    if not is_text(style):
+        return JsonFormatter()
+    # https://no-color.org
+    return TextFormatter(is_coloured=sys.stderr.isatty() and not os.environ.get("NO_COLOR"))
+
+
+def configure(level: str, style: Style) -> None:
     handler = _LineHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    handler.setFormatter(_formatter(style))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

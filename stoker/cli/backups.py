@@ -41,9 +41,7 @@ def backup(
     *,
     without_secret: Annotated[
         bool,
-        typer.Option(
-            "--without-secret", help="Leave out the server's secret and the operator's key."
-        ),
+        typer.Option("--without-secret", help="Leave out the server's secret and the key files."),
     ] = False,
     data_dir: DataDir = None,
     as_json: AsJson = False,

@@ -98,11 +98,15 @@ def _settings(
 def serve(
     host: Host = None, port: Port = None, data_dir: DataDir = None, workers: Workers = None
 ) -> None:
-    """Start the server without models. The operator key is written to DATA_DIR/operator-key."""
-    from stoker.server import bootstrap
+    """Start the server without models.
+
+    The first start writes an operator key to DATA_DIR/operator-key, and the key of an account to
+    DATA_DIR/account-key.
+    """
+    from stoker.server import banner
     from stoker.server import serve as server
 
-    server.run(_settings(host, port, data_dir, workers), bootstrap.announce)
+    server.run(_settings(host, port, data_dir, workers), banner.announce)
 
 
 @app.command()

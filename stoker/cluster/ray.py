@@ -57,7 +57,7 @@ async def shared_token(settings: Settings, database_url: str, data_dir: Path) ->
         await secret.agree(database)
         return secret.sign("member of a Ray cluster")
     except SchemaError as error:
-        raise CliError(str(error)) from error
+        raise StokerError(str(error)) from error
     except OSError as error:
         hint = "Check STOKER_DATABASE_URL, and that this machine can reach the database."
         raise StokerError(f"The database cannot be reached: {error}", hint=hint) from error

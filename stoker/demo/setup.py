@@ -13,6 +13,7 @@ from stoker.client.push import Uploader
 from stoker.client.selection import select
 from stoker.demo.examples import EXAMPLES, MEDIA, SHOWN
 from stoker.models.tasks.registry import TASKS
+from stoker.server.bootstrap import ACCOUNT_FILE
 
 MODELS = Path(__file__).parent / "models"
 STATE = "demo.json"
@@ -49,7 +50,7 @@ def set_up(
         deploying: called with the number of the next model, from 1, and the total.
     """
     operator_key = (data_dir / "operator-key").read_text().strip()
-    demo = _remembered(base_url, data_dir) or _new_account(base_url, operator_key)
+    demo = _remembered(base_url, data_dir) or _new_demo(base_url, data_dir, operator_key)
     client = Client(base_url, demo.account_key)
     deployed = {row["model"]: row for row in client.pages("/v1/deployments")}
     folders = sorted(path for path in MODELS.iterdir() if path.is_dir())
@@ -73,12 +74,24 @@ def _remembered(base_url: str, data_dir: Path) -> Demo | None:
     return demo
 
 
-def _new_account(base_url: str, operator_key: str) -> Demo:
+def _new_demo(base_url: str, data_dir: Path, operator_key: str) -> Demo:
+    """Returns a demo in the account of the server's first start. Creates an account if the key of
+    that account does not work.
+    """
+    try:
+        key = (data_dir / ACCOUNT_FILE).read_text().strip()
+        Client(base_url, key).get("/v1/models")
+    except (OSError, ApiError):
+        key = _new_account(base_url, operator_key)
+    return Demo(base_url, operator_key, key)
+
+
+def _new_account(base_url: str, operator_key: str) -> str:
+    """Creates an account. Returns its key."""
     client = Client(base_url, operator_key)
     account = client.post("/v1/accounts", {"name": "demo"})
     body = {"scope": "account", "account_id": account["id"], "name": "demo"}
-    key = client.post("/v1/api-keys", body)["key"]
-    return Demo(base_url, operator_key, key)
+    return client.post("/v1/api-keys", body)["key"]
 
 
 def _deploy(client: Client, folder: Path) -> dict[str, Any]:
@@ -115,8 +128,5 @@ def calls(demo: Demo, data_dir: Path) -> str:
     lines.append(
         f"{len(demo.deployments)} models are deployed; docs/tasks.md has a call for every endpoint."
     )
-    lines.append(
-        f"A key for each model is in {data_dir / STATE}; the API is described at "
-        f"{demo.base_url}/docs"
-    )
+    lines.append(f"A key for each model is in {data_dir / STATE}.")
     return "\n".join(lines)

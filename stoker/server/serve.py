@@ -23,7 +23,6 @@ from stoker.base import logs
 from stoker.base.config import Settings
 from stoker.inference.calls import Calls
 from stoker.platform.parts import ServerParts
-from stoker.platform.web.context import Platform
 from stoker.server.app import create_app, know_routes, with_short_calls
 from stoker.server.edge.connections import Connections
 from stoker.server.edge.kernel import raise_open_files
@@ -52,10 +51,10 @@ _FORCE_CHECK_S = 0.1
 LOCAL = "local"
 """Runtime that runs replicas in processes of this server."""
 
-Started = Callable[[Platform, str], Awaitable[None]]
+Started = Callable[[ServerParts, str], Awaitable[None]]
 
 
-async def _nothing(_platform: Platform, _base_url: str) -> None:
+async def _nothing(_parts: ServerParts, _base_url: str) -> None:
     return None
 
 
@@ -305,7 +304,7 @@ async def _serve(settings: Settings, started: Started, host: WorkerHost | None) 
         gc.freeze()
         gc.enable()
         loop_watch.start()
-        await started(parts.get(Platform), f"http://{address}:{port}")
+        await started(parts, f"http://{address}:{port}")
 
     announcing = asyncio.create_task(announce())
     async with serving_metrics(settings, limits, metrics):

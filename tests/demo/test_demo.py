@@ -38,6 +38,14 @@ class TestState:
         assert set(deployed) == {folder.name for folder in MODELS.iterdir()}
         assert set(deployed.values()) == set(PIPELINES), "every pipeline has a demo model"
 
+    @pytest.mark.one_machine
+    def test_uses_the_account_of_the_first_start(self, demo: Server, state: Any) -> None:
+        assert state["account_key"] == (demo.data_dir / "account-key").read_text().strip()
+        with demo.client(demo.operator_key) as operator:
+            accounts = operator.get("/v1/accounts", params={"order": "asc"}).json()["data"]
+        assert accounts[0]["name"] == "default"
+        assert "demo" not in [account["name"] for account in accounts]
+
     def test_is_private(self, demo: Server) -> None:
         assert (demo.data_dir / "demo.json").stat().st_mode & 0o777 == 0o600
 
@@ -266,7 +274,7 @@ def test_second_start_keeps_everything(first_state: Any, state: Any, demo: Serve
 
 def test_printed_calls_work(demo: Server) -> None:
     """The commands that `stoker demo` prints work as copied."""
-    assert eventually(lambda: "Ctrl-C ends it." in demo.log.read_text())
+    assert eventually(lambda: "Ctrl-C ends the server." in demo.log.read_text())
     printed = demo.log.read_text().rpartition("In a second terminal:")[2]
     exports = "\n".join(re.findall(r"^export .*$", printed, re.MULTILINE))
     commands = re.findall(r"^curl (?:.*\\\n)*.*$", printed, re.MULTILINE)

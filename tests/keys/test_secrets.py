@@ -53,6 +53,8 @@ def test_secrets_are_in_no_file_and_no_log(gateway: Server):
     for secret in secrets:
         assert files_with(gateway, secret) == set()
     assert files_with(gateway, secret_of(gateway.operator_key)) == {"operator-key"}
+    account_key = (gateway.data_dir / "account-key").read_text().strip()
+    assert files_with(gateway, secret_of(account_key)) == {"account-key"}
 
 
 def test_search_would_find_them(gateway: Server):
@@ -63,5 +65,5 @@ def test_search_would_find_them(gateway: Server):
 
 
 def test_files_are_private(gateway: Server):
-    for name in ("operator-key", "server-secret", "server.json"):
+    for name in ("operator-key", "account-key", "server-secret", "server.json"):
         assert (gateway.data_dir / name).stat().st_mode & 0o077 == 0, name

@@ -73,7 +73,9 @@ class TestRoundTrip:
         done = NOBODY.run("restore", str(saved), "--data-dir", str(target))
         assert done.returncode == 0, done.stderr
         assert f"stoker serve --data-dir {target}" in " ".join(done.stderr.split())
-        assert (target / "operator-key").stat().st_mode & 0o777 == 0o600
+        for name in ("operator-key", "account-key"):
+            assert (target / name).stat().st_mode & 0o777 == 0o600
+            assert (target / name).read_text() == (server.data_dir / name).read_text()
         with running(target) as second, second.client(secret_of(client)) as same:
             assert call(same, "kept", wait=120).json() == call(client, "kept").json()
             assert second.operator_key == server.operator_key
@@ -105,7 +107,7 @@ class TestRoundTrip:
         # A folder gets a file that is named after the time.
         (file,) = tmp_path.iterdir()
         assert answer["file"] == str(file)
-        assert not {"operator-key", "server-secret"} & {*names(file)}
+        assert not {"operator-key", "account-key", "server-secret"} & {*names(file)}
 
     def test_under_load(self, busy: tuple[Server, httpx.Client], tmp_path: Path) -> None:
         """Models are uploaded and deleted during the backups. Each backup has the files of all its
@@ -345,7 +347,7 @@ class TestRejected:
         before = (tmp_path / "data" / "stoker.db").stat()
         done = NOBODY.run("restore", str(saved), "--data-dir", str(tmp_path / "data"))
         assert done.returncode == 1
-        assert "is not empty: it holds 'blobs'" in " ".join(done.stderr.split())
+        assert "is not empty: it holds 'account-key'" in " ".join(done.stderr.split())
         assert (tmp_path / "data" / "stoker.db").stat() == before
 
     def test_a_file_that_exists(self, busy: tuple[Server, httpx.Client], saved: Path) -> None:

@@ -57,11 +57,14 @@ class TestFirstStarts:
         assert two.a.operator_key == two.b.operator_key
         for server in (two.a, two.b):
             with server.client(two.a.operator_key) as operator:
+                accounts = operator.get("/v1/accounts", params={"limit": 100}).json()["data"]
+                assert bootstrap.DEFAULT_ACCOUNT not in [account["name"] for account in accounts]
                 keys = operator.get("/v1/api-keys").raise_for_status().json()["data"]
                 assert [key["name"] for key in keys if key["scope"] == "operator"] == [
                     "first operator"
                 ]
             assert not (server.data_dir / FILE).exists()
+            assert not (server.data_dir / bootstrap.ACCOUNT_FILE).exists()
 
     def test_links_of_the_other_are_good(self, two: Pair) -> None:
         """A server unseals data that the other one sealed, such as the answer to an idempotent
@@ -126,12 +129,12 @@ class TestSecrets:
             async with a.platform.database.transaction() as session:
                 await session.execute(text("DELETE FROM api_keys WHERE scope = 'operator'"))
                 await session.execute(text("DELETE FROM shared_secrets WHERE name LIKE 'oper%'"))
-            first = await bootstrap.operator_key(a.platform)
+            first = await bootstrap.first_keys(a.parts)
             key = first.read_text()
-            second = await bootstrap.operator_key(b.platform)
+            second = await bootstrap.first_keys(b.parts)
             assert second.read_text() == key
             second.write_text("sk-gone-secret\n")
-            await bootstrap.operator_key(b.platform)
+            await bootstrap.first_keys(b.parts)
             assert second.read_text() == key
             async with a.client(key.strip()) as client:
                 assert (await client.get("/v1/accounts")).status_code == 200

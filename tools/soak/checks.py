@@ -35,6 +35,7 @@ KEPT = (
     "lock",
     "stoker.db",
     "operator-key",
+    "account-key",
     "server-secret",
     "server.json",
     "trials",

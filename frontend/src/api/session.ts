@@ -13,7 +13,7 @@ export const session = signal<Session | null | undefined>(undefined);
 /** Why the session ended. */
 export const endedBecause = signal("");
 /** Account that an operator has selected. */
-export const chosenAccount = signal<string | null>(sessionStorage.getItem(CHOSEN));
+export const chosenAccount = signal<string | null>(sessionStorage.getItem(CHOSEN) || null);
 
 /** Increases when an account is created or changed here, so that account lists reload. */
 export const accountsChanged = signal(0);
@@ -25,9 +25,19 @@ export const hasAccount = computed(
 );
 
 export function choose(account: string | null): void {
-  if (account) sessionStorage.setItem(CHOSEN, account);
-  else sessionStorage.removeItem(CHOSEN);
+  // Empty: no account, by choice.
+  sessionStorage.setItem(CHOSEN, account ?? "");
   chosenAccount.value = account;
+}
+
+/** Whether an operator has selected an account, or none, since the sign-in. */
+export function hasChosen(): boolean {
+  return sessionStorage.getItem(CHOSEN) !== null;
+}
+
+function forgetChoice(): void {
+  sessionStorage.removeItem(CHOSEN);
+  chosenAccount.value = null;
 }
 
 /** Headers of a call: CSRF proof and selected account. */
@@ -74,7 +84,7 @@ export async function signOut(): Promise<void> {
   await fetch(ADDRESS, { method: "DELETE", headers: headersOf("DELETE") }).catch(() => {
     throw unreachable();
   });
-  choose(null);
+  forgetChoice();
   end("");
 }
 

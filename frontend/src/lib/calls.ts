@@ -12,6 +12,8 @@ export interface Call {
   files: Record<string, string>;
   /** False: the command line must name this endpoint, because another one is the default. */
   isMain: boolean;
+  /** API key to show. Without it, the call reads the variable `STOKER_API_KEY`. */
+  key?: string;
 }
 
 const BASE = location.origin + ROOT.slice(0, -1);
@@ -48,7 +50,7 @@ function hasFiles(call: Call): boolean {
 }
 
 export function curl(call: Call): string {
-  const lines = [`curl ${BASE}${call.path}`, '-H "Authorization: Bearer $STOKER_API_KEY"'];
+  const lines = [`curl ${BASE}${call.path}`, `-H "Authorization: Bearer ${call.key ?? "$STOKER_API_KEY"}"`];
   const body = { model: call.model, ...call.body };
   if (hasFiles(call)) {
     for (const [name, file] of Object.entries(call.files)) lines.push(`-F ${quoted(`${name}=@${attached(file)}`)}`);
@@ -74,6 +76,10 @@ function literal(value: unknown): string {
   return JSON.stringify(value);
 }
 
+function importOs(call: Call): string {
+  return call.key ? "" : "import os\n\n";
+}
+
 export function python(call: Call): string {
   const body = { model: call.model, ...call.body };
   const what = hasFiles(call)
@@ -83,13 +89,12 @@ export function python(call: Call): string {
       .join(", ")}},`
     : `    json=${literal(body)},`;
   const shown = call.path === SPEECH ? `open("${SOUND}", "wb").write(answer.content)` : "print(answer.json())";
-  return `import os
-
-import httpx
+  const key = call.key ? `"Bearer ${call.key}"` : `f"Bearer {os.environ['STOKER_API_KEY']}"`;
+  return `${importOs(call)}import httpx
 
 answer = httpx.post(
     "${BASE}${call.path}",
-    headers={"Authorization": f"Bearer {os.environ['STOKER_API_KEY']}"},
+    headers={"Authorization": ${key}},
 ${what}
     timeout=120,
 )
@@ -142,11 +147,10 @@ export function sdk(call: Call): string | null {
     ...(Object.keys(extra).length ? [`    extra_body=${literal(extra)},`] : []),
     ...Object.entries(call.files).map(([name, file]) => `    ${name}=open(${literal(file)}, "rb"),`),
   ];
-  return `import os
+  const key = call.key ? literal(call.key) : 'os.environ["STOKER_API_KEY"]';
+  return `${importOs(call)}import openai
 
-import openai
-
-client = openai.OpenAI(base_url="${BASE}/v1", api_key=os.environ["STOKER_API_KEY"])
+client = openai.OpenAI(base_url="${BASE}/v1", api_key=${key})
 answer = client.${method}(
 ${fields.join("\n")}
 )
@@ -170,7 +174,8 @@ const COMMANDS: Record<string, Command> = {
 };
 
 export function cli(call: Call): string {
-  const head = `export STOKER_BASE_URL=${BASE}\n`;
+  const key = call.key ? `export STOKER_API_KEY=${call.key}\n` : "";
+  const head = `export STOKER_BASE_URL=${BASE}\n${key}`;
   const model = quoted(call.model);
   if (call.path === CHATS) {
     const messages = call.body.messages as { content?: unknown }[] | undefined;

@@ -1,14 +1,14 @@
 /** Artifacts page: list, upload and import. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Artifact } from "../api/types";
 import { ago, bytes, plain } from "../lib/format";
-import { below, dropped, type Picked, useful } from "../lib/upload";
 import { onChange } from "../state/events";
-import { begin, uploads } from "../state/uploads";
+import { uploads } from "../state/uploads";
+import { Drop } from "../ui/drop";
 import { useActing } from "../ui/hooks";
 import { merged, usePaged } from "../ui/paged";
 import { Bar, Button, Card, Empty, ErrorNote, Field, Name, PageHead } from "../ui/parts";
@@ -18,6 +18,7 @@ import { Table } from "../ui/table";
 const MOST_NAME = 128;
 
 export default function Artifacts() {
+  const { route } = useLocation();
   const artifacts = usePaged<Artifact>("/v1/model-artifacts");
   // biome-ignore lint/correctness/useExhaustiveDependencies: Each `change` does the same.
   useEffect(
@@ -34,7 +35,9 @@ export default function Artifacts() {
     <>
       <PageHead title="Artifacts" note="Models: their weights, configuration and tokenizer." />
       <div class="halves">
-        <Drop />
+        <Card title="Upload a model">
+          <Drop onBegun={(artifact) => route(page(`artifacts/${artifact.id}`))} />
+        </Card>
         <Import />
       </div>
       <Card title="All artifacts">
@@ -81,90 +84,6 @@ function Arriving({ artifact }: { artifact: Artifact }) {
   if (mine && mine.bytes < mine.total) return <Bar value={mine.bytes / mine.total} label="Upload" />;
   if (hub && hub.bytes_total > 0) return <Bar value={hub.bytes / hub.bytes_total} label="Import" />;
   return null;
-}
-
-function Drop() {
-  const { route } = useLocation();
-  const [isOver, setOver] = useState(false);
-  const folder = useRef<HTMLInputElement>(null);
-  const acting = useActing();
-  const [note, setNote] = useState("");
-  useEffect(() => folder.current?.setAttribute("webkitdirectory", ""), []);
-
-  async function take(name: string, all: Picked[]): Promise<void> {
-    const files = useful(all);
-    if (files.length === 0) {
-      setNote("No model files found. Choose a folder with config.json and safetensors weights, or one GGUF file.");
-      return;
-    }
-    setNote("");
-    await acting.run(async () => {
-      const artifact = await begin(name.slice(0, MOST_NAME) || "model", files);
-      route(page(`artifacts/${artifact.id}`));
-    });
-  }
-
-  function chosen(files: FileList | null): void {
-    const all = [...(files ?? [])].map((file) => ({ path: file.webkitRelativePath || file.name, file }));
-    const name = all[0]?.path.split("/")[0]?.replace(/\.(gguf|safetensors)$/, "") ?? "";
-    if (all.length > 0) void take(name, below(all));
-  }
-
-  async function onDrop(event: DragEvent): Promise<void> {
-    event.preventDefault();
-    setOver(false);
-    const items = event.dataTransfer?.items;
-    const name = items?.[0]?.webkitGetAsEntry()?.name.replace(/\.(gguf|safetensors)$/, "") ?? "model";
-    if (items) await acting.run(async () => take(name, await dropped(items)));
-  }
-
-  return (
-    <Card title="Upload a model">
-      <div
-        class={isOver ? "drop over" : "drop"}
-        onDragOver={(event) => {
-          event.preventDefault();
-          setOver(true);
-        }}
-        onDragLeave={() => setOver(false)}
-        onDrop={(event) => void onDrop(event)}
-      >
-        <div class="stack center">
-          <p>
-            <strong>Drop a model folder here</strong>, or one GGUF file
-          </p>
-          <div class="row center">
-            <label class="button">
-              Choose folder
-              <input
-                ref={folder}
-                type="file"
-                multiple
-                class="visually-hidden"
-                onChange={(event) => chosen(event.currentTarget.files)}
-              />
-            </label>
-            <label class="button">
-              Choose file
-              <input
-                type="file"
-                accept=".gguf"
-                class="visually-hidden"
-                onChange={(event) => chosen(event.currentTarget.files)}
-              />
-            </label>
-          </div>
-          <p class="note">Files are sent in parallel parts. An interrupted upload resumes where it stopped.</p>
-        </div>
-      </div>
-      {note && (
-        <p class="warn-note" role="alert">
-          {note}
-        </p>
-      )}
-      <ErrorNote error={acting.error} />
-    </Card>
-  );
 }
 
 function Import() {

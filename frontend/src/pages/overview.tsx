@@ -5,18 +5,25 @@ import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Deployment, Notice } from "../api/types";
 import { ago, bytes, clock, count, ms, plain, rate } from "../lib/format";
+import { hiddenSteps } from "../state/hidden-steps";
 import { useSought } from "../state/sought";
 import { store } from "../state/store";
+import { deferred } from "../ui/deferred";
 import { useLoaded } from "../ui/hooks";
 import { MemoryBar, Waiting } from "../ui/memory";
-import { Card, Empty, ErrorNote, Name, PageHead, Skeleton } from "../ui/parts";
+import { Card, ErrorNote, Name, PageHead, Skeleton } from "../ui/parts";
 import { Spark } from "../ui/spark";
 import { Status } from "../ui/status";
 import { Virtual } from "../ui/virtual";
 
 const STATES = ["ready", "starting", "idle", "stopped", "failed"];
 
+const FirstSteps = deferred(() => import("./first-steps"));
+
 export function Overview() {
+  const [newest, second] = store.listed.value;
+  const isEmpty = store.areLoaded.value && !newest;
+  const isNew = isEmpty || (store.areLoaded.value && !second && newest?.id !== hiddenSteps.value);
   return (
     <>
       <PageHead title="Overview">
@@ -28,9 +35,10 @@ export function Overview() {
         <Memory />
         <Money />
       </div>
-      <Deployments />
+      {isNew && <FirstSteps />}
+      {!isEmpty && <Deployments />}
       {/* Shown once the list length is known, to avoid layout shifts. */}
-      {store.areLoaded.value && <Recent />}
+      {store.areLoaded.value && !isEmpty && <Recent />}
     </>
   );
 }
@@ -109,16 +117,7 @@ function Deployments() {
       }
     >
       {all.length === 0 ? (
-        store.areLoaded.value ? (
-          <Empty title="No deployments yet.">
-            <p>Upload a model on the Artifacts page or import one from a hub, then deploy it.</p>
-            <a class="button primary" href={page("artifacts")}>
-              Add a model
-            </a>
-          </Empty>
-        ) : (
-          <Skeleton rows={8} />
-        )
+        <Skeleton rows={8} />
       ) : (
         <div
           class="grid deployments"

@@ -40,6 +40,18 @@ describe("curl", () => {
   });
 });
 
+describe("a call with a key", () => {
+  const call: Call = { ...FILL, key: "sk-1-2" };
+
+  it("contains the key in place of the variable", () => {
+    expect(curl(call)).toContain('-H "Authorization: Bearer sk-1-2"');
+    expect(python(call)).toContain('    headers={"Authorization": "Bearer sk-1-2"},');
+    expect(cli(call)).toContain("\nexport STOKER_API_KEY=sk-1-2\nstoker call ");
+    expect(sdk(callOf("/v1/embeddings", { input: "a" }, { key: "sk-1-2" }))).toContain('api_key="sk-1-2")');
+    for (const [, text] of allOf(call)) expect(text).not.toMatch(/import os|\|environ/);
+  });
+});
+
 describe("python", () => {
   it("sends JSON as a Python literal", () => {
     const body = { inputs: 'a "b"\n', on: true, off: false, none: null, list: [1, { x: 0.5 }] };

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings
 
 from stoker.base.cors_origins import Origin
+from stoker.base.logs import Style
 
 
 def _network(value: str) -> str:
@@ -61,8 +62,12 @@ class ListeningSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level that is logged."
     )
-    log_format: Literal["json", "text"] = Field(
-        default="json", description="`json`: one JSON object per line. `text`: for people."
+    log_format: Style = Field(
+        default="auto",
+        description=(
+            "`json`: one JSON object per line. `text`: for people. `auto`: `text` if the log "
+            "goes to a terminal, otherwise `json`."
+        ),
     )
     connections_limit: int = Field(
         default=0,

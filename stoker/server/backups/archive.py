@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import IO, cast
 
+from stoker.server.bootstrap import ACCOUNT_FILE as ACCOUNT_KEY
 from stoker.server.bootstrap import FILE as OPERATOR_KEY
 from stoker.store.secret import FILE as SECRET
 
@@ -21,7 +22,8 @@ MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
 DATABASE = "stoker.db"
 BLOBS = "blobs"
-ROOT_FILES = (OPERATOR_KEY, SECRET, DATABASE)
+KEY_FILES = (OPERATOR_KEY, ACCOUNT_KEY)
+ROOT_FILES = (*KEY_FILES, SECRET, DATABASE)
 """Files directly in the data folder. All others are below the blobs."""
 
 Advance = Callable[[int], None]
@@ -50,7 +52,7 @@ class Manifest:
     created_at: str
     """Time in UTC, ISO 8601."""
     has_secret: bool
-    """True if the backup contains the server's secret and the first operator's key."""
+    """True if the backup contains the server's secret and the key files."""
     oldest_schema: str = ""
     """Oldest revision whose release can restore the backup. Empty if the schema records none."""
 

@@ -19,7 +19,7 @@ from stoker.server.backups.archive import (
     BLOBS,
     DATABASE,
     FORMAT,
-    OPERATOR_KEY,
+    KEY_FILES,
     SECRET,
     Advance,
     ArchiveWriter,
@@ -61,7 +61,7 @@ def create(
 
     Args:
         target: a new file, or a folder, which gets a file that is named after the time.
-        with_secret: whether the backup contains the server's secret and the operator's key.
+        with_secret: whether the backup contains the server's secret and the key files.
         begin: is called with the number of bytes to copy.
 
     Raises `BackupError`, and `OSError` if a file cannot be read or written. Then `target` does not
@@ -125,7 +125,7 @@ class _Copying:
         )
         writer = ArchiveWriter(self._file, manifest, self._advance)
         snapshot, missing = self._copy_blobs(writer, snapshot)
-        secrets = [self._data_dir / name for name in (OPERATOR_KEY, SECRET)] if with_secret else []
+        secrets = [self._data_dir / name for name in (*KEY_FILES, SECRET)] if with_secret else []
         for path in (*filter(Path.is_file, secrets), snapshot.path):
             with path.open("rb") as file:
                 writer.add_file(path.name, file, os.fstat(file.fileno()).st_size)

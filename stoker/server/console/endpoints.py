@@ -60,7 +60,7 @@ _BAD_KEY = (
     "Paste the whole key, from 'sk-' to its end."
 )
 _BAD_LINK = (
-    "You cannot sign in with this link: it was used before, or is older than a minute. "
+    "You cannot sign in with this link: it was used before, or has expired. "
     "Open a new one with 'stoker open', or paste a key."
 )
 

@@ -70,20 +70,36 @@ async def link(
         secret_sha256 = (await context.sessions.check(cookie)).row.secret_sha256
     else:
         _, secret_sha256 = parsed(bearer_token(request))
+    base = base_url(request, context.settings.public_url)
+    return await create_link(session, base, caller.key_id, secret_sha256)
+
+
+async def create_link(
+    session: Session,
+    base: str,
+    key_id: str,
+    secret_sha256: bytes,
+    life: timedelta = LINK_LIFE,
+) -> schemas.ConsoleLink:
+    """Creates a link that signs one browser in with a key.
+
+    Args:
+        base: address of the server, without a trailing slash.
+        secret_sha256: digest of the key's secret.
+    """
     token, now = secrets.token_urlsafe(32), db.now()
-    await repository.make_room(session, ConsoleLink, caller.key_id, MOST_LINKS)
+    await repository.make_room(session, ConsoleLink, key_id, MOST_LINKS)
     session.add(
         ConsoleLink(
             token_sha256=digest(token),
-            key_id=caller.key_id,
+            key_id=key_id,
             secret_sha256=secret_sha256,
             created_at=now,
-            expires_at=now + LINK_LIFE,
+            expires_at=now + life,
         )
     )
-    base = base_url(request, context.settings.public_url)
     # The token follows the '#': browsers do not send this part, and logs do not contain it.
-    return schemas.ConsoleLink(url=f"{base}/console/#link={token}", expires_at=now + LINK_LIFE)
+    return schemas.ConsoleLink(url=f"{base}/console/#link={token}", expires_at=now + life)
 
 
 def response(found: BrowserSession, token: str) -> schemas.ConsoleSession:

@@ -7,7 +7,6 @@ from stoker.platform.web.lists import ListResponse, Paging
 from stoker.tenancy.accounts import repository, service
 from stoker.tenancy.accounts.schemas import Account, AccountCreate, AccountUpdate, Quotas, QuotaUse
 from stoker.tenancy.keys.auth import AccountId, KeyedRoute, Operator
-from stoker.tenancy.usage import balances
 from stoker.tenancy.usage.funding import CreditsDep
 
 router = APIRouter(prefix="/v1/accounts", tags=["Accounts"], route_class=KeyedRoute)
@@ -26,9 +25,8 @@ async def create_account(
     """Create an account (operators)."""
 
     async def created() -> Account:
-        account = service.create(session, body.name)
         starting = platform.settings.starting_credits
-        await balances.open_account(session, known, account.id, starting, account.created_at)
+        account = await service.create(session, known, body.name, starting)
         return Account.model_validate(account)
 
     return await idempotent.run(session, created)

@@ -11,6 +11,11 @@ async def get(session: Session, account_id: str, *, lock: bool = False) -> Accou
     return await session.scalar(statement.with_for_update(key_share=True) if lock else statement)
 
 
+async def any_exists(session: Session) -> bool:
+    """Returns True if an account exists, even if it is being deleted."""
+    return await session.scalar(select(Account.id).limit(1)) is not None
+
+
 async def page(session: Session, query: PageQuery) -> Page[Account]:
     statement = select(Account).where(Account.deleting_at.is_(None))
     return await fetch_page(session, statement, Account.id, query)

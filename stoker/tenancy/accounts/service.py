@@ -5,11 +5,15 @@ from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
 from stoker.tenancy.accounts import repository
 from stoker.tenancy.accounts.schemas import AccountUpdate
+from stoker.tenancy.usage import balances
+from stoker.tenancy.usage.balances import CreditCheck
 
 
-def create(session: Session, name: str) -> Account:
+async def create(session: Session, known: CreditCheck, name: str, starting_credits: int) -> Account:
+    """Creates an account with its starting credits."""
     account = Account(id=new_id(Prefix.ACCOUNT), name=name, quotas={}, created_at=db.now())
     session.add(account)
+    await balances.open_account(session, known, account.id, starting_credits, account.created_at)
     return account
 
 

@@ -195,7 +195,7 @@ async def _named_account(platform: Platform, account_id: str | None) -> str:
     if not account_id:
         raise InvalidRequestError(
             "This is an operator's key, which belongs to no account. Name the account to act for "
-            f"in the header {ACCOUNT_HEADER}.",
+            f"in the header {ACCOUNT_HEADER}.{await _only_account(platform)}",
             param=ACCOUNT_HEADER,
         )
     # No valid id is longer.
@@ -203,6 +203,13 @@ async def _named_account(platform: Platform, account_id: str | None) -> str:
         if not await repository.account_exists(session, account_id[:_LONGEST_ID]):
             raise NotFoundError("Account not found", code="account_not_found", param=ACCOUNT_HEADER)
     return account_id
+
+
+async def _only_account(platform: Platform) -> str:
+    """Returns a sentence that names the only account. Empty if there is none, or several."""
+    async with platform.database.reading() as session:
+        account = await repository.only_account(session)
+    return f" The only account is {account.id} ('{account.name}')." if account else ""
 
 
 async def on_behalf(request: Request) -> Principal:

@@ -74,6 +74,13 @@ async def account_exists(session: Session, account_id: str) -> bool:
     return account is not None and account.deleting_at is None
 
 
+async def only_account(session: Session) -> Account | None:
+    """Returns the account if exactly one exists."""
+    query = select(Account).where(Account.deleting_at.is_(None)).limit(2)
+    accounts = (await session.scalars(query)).all()
+    return accounts[0] if len(accounts) == 1 else None
+
+
 async def deployment_ids(session: Session, account_id: str, ids: list[str]) -> set[str]:
     """Returns the ids that belong to deployments of the account."""
     return set(

@@ -146,7 +146,9 @@ async def _account_for(session: Session, caller: Principal, request: KeyCreate) 
     account_id = request.account_id or caller.account_id
     if account_id is None:
         raise InvalidRequestError(
-            "'account_id' is required: the account that the key belongs to.", param="account_id"
+            "'account_id' is required: the account that the key belongs to. It may also be named "
+            "in the header x-stoker-account.",
+            param="account_id",
         )
     if caller.account_id not in (None, account_id):
         raise InvalidRequestError(

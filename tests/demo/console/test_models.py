@@ -52,7 +52,7 @@ def test_dropped_deployed_and_called(mine: "Page", at: At, tmp_path: Path) -> No
         "[evil](javascript:alert(1)) [good](https://example.org/)\n"
     )
     (folder / "training_args.bin").write_bytes(b"\x80\x02pickled")
-    mine.get_by_text("No deployments yet.").wait_for()
+    mine.get_by_role("heading", name="Deploy your first model").wait_for()
     mine.goto(at("artifacts"))
     mine.locator(".drop").wait_for()
     drop(mine, ".drop", folder)

@@ -171,7 +171,9 @@ def _world(kind: str, server: Server, folder: Path) -> World:
 class TestH3Files:
     pytestmark = no_landlock
 
-    @pytest.mark.parametrize("name", ["operator-key", "server-secret", "stoker.db", "server.json"])
+    @pytest.mark.parametrize(
+        "name", ["operator-key", "account-key", "server-secret", "stoker.db", "server.json"]
+    )
     def test_the_servers_own(self, world: World, name: str) -> None:
         world.fails("read", str(world.data / name))
         world.fails("write", str(world.data / name))
