@@ -10,15 +10,13 @@ from stoker.cli import profile
 from stoker.cli.profile import Profile
 from stoker.client.client import Client
 from stoker.client.errors import WrongUseError
+from stoker.client.settings import DEFAULT_BASE_URL
 
-DEFAULT_BASE_URL = "http://127.0.0.1:8000"
 NO_KEY_HINT = """\
 Sign in with 'stoker login', which saves a key for all shells. For one shell, set STOKER_API_KEY.
-For one command, pass --api-key before it. Where to find a key:
-  stoker demo    "account_key" in DATA_DIR/demo.json
-  stoker serve   DATA_DIR/operator-key. This key manages accounts. Create an account and its key:
-                 stoker accounts create NAME
-                 stoker keys create --scope account --account-id ACCOUNT_ID"""
+For one command, pass --api-key before it. Keys of a server on this machine:
+  DATA_DIR/account-key     calls models of the account 'default'
+  DATA_DIR/operator-key    creates accounts and keys"""
 
 
 @dataclass(frozen=True)

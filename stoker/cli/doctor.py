@@ -259,8 +259,8 @@ def _extras() -> DoctorCheck:
     ]
     if not missing:
         return DoctorCheck("extras", DoctorVerdict.OK, "all installed")
-    command = install_command(missing[0])
-    hint = f"Some models and settings need an extra. Install '{missing[0]}' with: {command}"
+    commands = "\n".join(install_command(name) for name in missing)
+    hint = f"Some models and settings need an extra. Install the one that you need:\n{commands}"
     return DoctorCheck("extras", DoctorVerdict.OK, f"not installed: {', '.join(missing)}", hint)
 
 

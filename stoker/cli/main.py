@@ -14,8 +14,9 @@ import typer
 import stoker
 from stoker.base.plugins import PluginError
 from stoker.cli.commands import LazyGroup
-from stoker.cli.context import DEFAULT_BASE_URL, Context
+from stoker.cli.context import Context
 from stoker.client.errors import StokerError
+from stoker.client.settings import DEFAULT_BASE_URL
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs

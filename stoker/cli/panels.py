@@ -7,7 +7,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     "Calls": ("call", "chat", "image", "speak", "transcribe", "video", "models"),
     "Models": ("artifacts", "deploy", "deployments", "versions", "check", "tune"),
     "Agents, videos and files": ("agents", "videos", "files"),
-    "Accounts": ("accounts", "keys", "usage", "credits", "prices"),
+    "Accounts": ("login", "logout", "accounts", "keys", "usage", "credits", "prices"),
     "Monitoring": ("open", "top", "logs", "machine"),
 }
 """Maps the title of each group to its commands, in the order of the help."""

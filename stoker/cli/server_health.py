@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import stoker
 from stoker.cli import hints
-from stoker.cli.context import DEFAULT_BASE_URL, Context
+from stoker.cli.context import Context
 from stoker.cli.key_scope import key_scope
 from stoker.cli.settings import read_settings
 from stoker.cli.verdicts import DoctorCheck, DoctorVerdict
 from stoker.client.client import Client
 from stoker.client.errors import StokerError, UnreachableError, WrongUseError
+from stoker.client.settings import DEFAULT_BASE_URL
 
 _NO_KEY_HINT = "Sign in with 'stoker login', or set STOKER_API_KEY."
 _FILES_HINT = "'stoker deployments list' shows which failed. Restore the data folder from a backup."

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from stoker.base.extras import install_command
 from stoker.inspection.config import CONFIG, SPEECH_PIPELINES, TEXT_PIPELINES
 from stoker.inspection.diffusers_model import MODEL_INDEX, Component
 from stoker.inspection.documents import Json
@@ -63,9 +62,10 @@ class RequiredPackage:
         if extra is None:
             need = f"{self.package}, which is not installed and is in no extra. {self.instead}"
         else:
+            # The command would show tenants the server's folders.
             need = (
-                f"{self.package}. Run {install_command(extra)} on the server, restart "
-                "it and upload the model again."
+                f"{self.package}, of the extra '{extra}'. Install it on the server, where 'stoker "
+                "doctor' shows the command. Restart the server, and upload the model again."
             )
         message = f"{self.path}: {self.who} needs {need}".rstrip()
         return InspectionError(FailureCode.MISSING_PACKAGE, message, self.path)

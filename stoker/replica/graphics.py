@@ -7,7 +7,6 @@ import os
 import sys
 from typing import Any
 
-from stoker.base.extras import pip_install
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.engines.record import AUTO
 from stoker.wire.protocol import LoadFailed, ReplicaSpec, WorkerSpec
@@ -16,7 +15,10 @@ IDLE_CACHE_BYTES = 256 << 20
 """Unused memory that torch may keep on its devices while the replica is idle."""
 _REASON_CHARACTERS = 400
 _DOCTOR = "Run 'stoker doctor --gpu' on that machine."
-_CUDA_BUILD = "--force-reinstall torch --index-url https://download.pytorch.org/whl/cu130"
+_CUDA_BUILD = (
+    "Install a build for CUDA on that machine: "
+    "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130."
+)
 
 
 def restrict(spec: ReplicaSpec | WorkerSpec) -> None:
@@ -92,8 +94,7 @@ def _error(device: str) -> str:
     """Returns why torch cannot allocate memory of a device, with a hint. Empty if it can."""
     torch: Any = importlib.import_module("torch")
     if torch.version.cuda is None and torch.version.hip is None:
-        install = f"Install a build for CUDA on that machine: {pip_install(_CUDA_BUILD)}."
-        return f"torch {torch.__version__} is a build for CPUs. {install} {_DOCTOR}"
+        return f"torch {torch.__version__} is a build for CPUs. {_CUDA_BUILD} {_DOCTOR}"
     try:
         # `is_available` would hide the reason.
         torch.empty(1, device=device)

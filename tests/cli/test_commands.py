@@ -243,7 +243,7 @@ class TestDoctor:
         report = Cli(server.base_url, server.operator_key).json("doctor")
         extras = {check["name"]: check for check in report["checks"]}["extras"]
         assert (extras["status"], extras["found"]) == ("ok", "not installed: japanese")
-        assert extras["hint"].endswith(f"Install 'japanese' with: {install_command('japanese')}")
+        assert extras["hint"].endswith(f"that you need:\n{install_command('japanese')}")
 
     def test_operator(self, server: Server, no_machine: None) -> None:
         report = Cli(server.base_url, server.operator_key).json("doctor")

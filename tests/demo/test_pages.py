@@ -30,9 +30,12 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return _BLOCK.findall(page.read_text())
 
 
-def shell(server: Server, key: str) -> Shell:
+def with_key(server: Server, key: str) -> dict[str, str]:
+    return {"STOKER_API_KEY": key, "STOKER_BASE_URL": server.base_url}
+
+
+def shell(server: Server, variables: dict[str, str]) -> Shell:
     """Returns a function that runs a script next to the server's data folder, as a user does."""
-    variables = {"STOKER_API_KEY": key, "STOKER_BASE_URL": server.base_url}
     path = f"{Path(USERS).parent}:{os.environ['PATH']}"
 
     def run(script: str, *command: str) -> str:
@@ -42,6 +45,7 @@ def shell(server: Server, key: str) -> Shell:
             cwd=server.data_dir.parent,
             env={**os.environ, **variables, "PATH": path},
             check=False,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=120,
@@ -65,7 +69,7 @@ def is_shown(shown: Any, answer: Any) -> bool:
 
 @pytest.mark.parametrize("page", sorted(MOVING.glob("*.md")), ids=lambda page: page.stem)
 def test_calls_of_pages_for_users_of_other_servers(page: Path, demo: Server, state: Any) -> None:
-    run = shell(demo, state["account_key"])
+    run = shell(demo, with_key(demo, state["account_key"]))
     output, ran = "", 0
     for language, text in blocks(page):
         if language == "json":
@@ -91,7 +95,7 @@ def run_python(run: Shell, script: str) -> list[Any]:
 
 
 def test_all_ways_of_the_page_about_pipeline_agree(demo: Server, state: Any) -> None:
-    run = shell(demo, state["account_key"])
+    run = shell(demo, with_key(demo, state["account_key"]))
     given = blocks(MOVING / "pipeline.md")
     scripts = [text.replace("stoker/demo/", f"{ROOT}/stoker/demo/") for _, text in given]
     theirs, http = (run_python(run, script)[0] for script in (scripts[0], scripts[2]))
@@ -100,7 +104,7 @@ def test_all_ways_of_the_page_about_pipeline_agree(demo: Server, state: Any) -> 
 
 
 def test_both_embedders_answer_with_vectors(demo: Server, state: Any) -> None:
-    run = shell(demo, state["account_key"])
+    run = shell(demo, with_key(demo, state["account_key"]))
     vectors = json.loads(run(blocks(MOVING / "tei.md")[0][1]))
     assert len(vectors) == 2 and {type(number) for number in vectors[0]} == {float}
 
@@ -114,7 +118,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_quickstart(served: Server) -> None:
     served.wait_ready()
-    run = shell(served, "")
+    # The profile of `stoker login` is saved there.
+    run = shell(served, {"XDG_CONFIG_HOME": str(served.data_dir.parent / "config")})
     given = blocks(ROOT / "docs" / "quickstart.md")
     [serve, *commands] = [text for language, text in given if language == "sh"]
     (shown,) = [text for language, text in given if language == "json"]

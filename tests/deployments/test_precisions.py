@@ -6,7 +6,6 @@ import pytest
 
 from stoker.base.config import Settings
 from stoker.base.errors import InvalidRequestError
-from stoker.base.extras import install_command
 from stoker.registry.deployments import engines
 from stoker.store.tables.deployments import Deployment
 
@@ -103,7 +102,8 @@ def test_without_nncf(
         engines.check(Settings(), row("fill-mask", **fields))
     assert caught.value.param == param
     assert caught.value.message == (
-        f"{what} needs NNCF on the server: {install_command('compression')}."
+        f"{what} needs NNCF, which is not installed on the server. There, 'stoker doctor' shows "
+        "the command that installs it."
     )
     engines.check(Settings(), row("fill-mask", dtype="bfloat16"))
 

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from stoker.base.extras import install_command
 from stoker.inspection import FailureCode, InspectionError, inspect, packages
 from stoker.models.tasks.registry import PIPELINES
 from tests.inspection.builders import MemoryFiles, config, dumps, model, sentencepiece
 
-ON_THE_SERVER = "on the server, restart it and upload the model again."
+ON_THE_SERVER = (
+    "Install it on the server, where 'stoker doctor' shows the command. Restart the server, and "
+    "upload the model again."
+)
 ITS_OWN = "which is not installed and is in no extra."
 TIKTOKEN = b"IQ== 0\nIg== 1\n"
 
@@ -128,8 +130,8 @@ def test_an_extra_brings_it(case: str, installed: set[str]) -> None:
     for package in needed:
         error = refusal(files)
         assert error.code is FailureCode.MISSING_PACKAGE
-        call = install_command(extra)
-        expected = f"{error.path}: {dependent} needs {package}. Run {call} {ON_THE_SERVER}"
+        need = f"{dependent} needs {package}, of the extra '{extra}'."
+        expected = f"{error.path}: {need} {ON_THE_SERVER}"
         assert error.message == expected
         assert error.path in files
         installed.add(package)

@@ -161,6 +161,10 @@ class Node(msgspec.Struct, kw_only=True):
     object: str = "node"
     pid: int
     """Process id of `stoker node host` on its machine."""
+    problem: str | None = None
+    """Reason that the answering server cannot use the node until one of the two runs another
+    release.
+    """
     processor: str
     python: str
     seen_at: str

@@ -229,8 +229,9 @@ def missing(engine: str, pipeline: str) -> str:
 def not_installed(engine: str, package: Needs) -> str:
     """Returns the message for a request for an engine without its package."""
     return (
-        f"The engine '{engine}' is not installed on this server: its operator can run "
-        f"{package.install} and restart the server."
+        f"The engine '{engine}' is not installed on this server. Its operator installs "
+        f"{package.title} ('stoker engines install {engine}' shows the command) and restarts the "
+        "server."
     )
 
 

@@ -192,7 +192,9 @@ def _check_option(option: str, record: EngineRecord, pipeline: Pipeline, row: De
 def _check_there(needs: Needs, what: str, param: str) -> None:
     if find_spec(needs.module) is None:
         raise InvalidRequestError(
-            f"{what} needs {needs.title} on the server: {needs.install}.", param=param
+            f"{what} needs {needs.title}, which is not installed on the server. There, 'stoker "
+            "doctor' shows the command that installs it.",
+            param=param,
         )
 
 
