@@ -96,7 +96,8 @@ class AsyncArtifacts(AsyncArtifactOperations):
                 raise FailedError(f"The artifact {artifact.id} failed: {why}")
             return artifact.status == "ready"
 
-        return await polled(lambda: self.get(artifact_id), is_done, artifact_id, timeout_s)
+        what = f"{artifact_id} did not become ready"
+        return await polled(lambda: self.get(artifact_id), is_done, what, timeout_s)
 
 
 class AsyncDeployments(AsyncDeploymentOperations):
@@ -258,7 +259,7 @@ async def polled(
     """Polls a resource until it is done. Raises `WaitTimeoutError`.
 
     Args:
-        what: begin of the error's message.
+        what: beginning of the error's message.
     """
     deadline, delay = time.monotonic() + timeout_s, FIRST_POLL_S
     while True:

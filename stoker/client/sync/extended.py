@@ -97,7 +97,8 @@ class Artifacts(ArtifactOperations):
                 raise FailedError(f"The artifact {artifact.id} failed: {why}")
             return artifact.status == "ready"
 
-        return polled(lambda: self.get(artifact_id), is_done, artifact_id, timeout_s)
+        what = f"{artifact_id} did not become ready"
+        return polled(lambda: self.get(artifact_id), is_done, what, timeout_s)
 
 
 class Deployments(DeploymentOperations):
@@ -256,7 +257,7 @@ def polled(
     """Polls a resource until it is done. Raises `WaitTimeoutError`.
 
     Args:
-        what: begin of the error's message.
+        what: beginning of the error's message.
     """
     deadline, delay = time.monotonic() + timeout_s, FIRST_POLL_S
     while True:
