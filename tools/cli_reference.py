@@ -139,7 +139,8 @@ def _section(path: tuple[str, ...], command: Any, example: str | None) -> list[s
     paragraphs = [" ".join(text.split()) for text in (command.help or "").split("\n\n")]
     lines = [f"### stoker {' '.join(path)}", "", *"\n\n".join(paragraphs).split("\n"), ""]
     lines += ["```text", f"stoker {' '.join(path)} {_usage(command)}".rstrip(), "```", ""]
-    lines += [*_table(command, path), ""]
+    if table := _table(command, path):
+        lines += [*table, ""]
     if example:
         lines += ["```bash", example, "```", ""]
     return lines
@@ -172,7 +173,8 @@ def _table(command: Any, path: tuple[str, ...]) -> list[str]:
         help_text = " ".join((item.help or "").split()).replace("|", "\\|") + _range(item)
         cells = [f"`{name}`", default and f"`{default}`", variable and f"`{variable}`", help_text]
         rows.append(f"| {' | '.join(cells)} |")
-    return ["| argument or option | default | variable | meaning |", "|---|---|---|---|", *rows]
+    head = ["| argument or option | default | variable | meaning |", "|---|---|---|---|"]
+    return [*head, *rows] if rows else []
 
 
 def _option(item: Any, context: typer.Context) -> str:
