@@ -116,7 +116,7 @@ class TestErrors:
         done = Cli("http://127.0.0.1:9").run("models")
         assert done.returncode == 2
         assert done.stdout == ""
-        for word in ("stoker login", "STOKER_API_KEY", "demo.json", "operator-key"):
+        for word in ("stoker login", "STOKER_API_KEY", "account-key", "operator-key"):
             assert word in done.stderr
 
     def test_without_a_server(self) -> None:

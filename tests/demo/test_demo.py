@@ -17,7 +17,7 @@ from stoker.models.tasks.registry import PIPELINES, TASKS
 from tests.artifacts.support import eventually
 from tests.demo.conftest import HUB_MODEL
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
-from tests.support.pages import guide
+from tests.support.pages import guide, guide_pages
 from tests.support.server import USERS, Server
 
 ROOT = Path(__file__).parents[2]
@@ -239,7 +239,8 @@ class TestReadme:
         assert answer["choices"][0]["message"]["content"] == "Grass is green."
 
     def test_guide(self, shell: Any, demo: Server, state: Any, tmp_path: Path) -> None:
-        block = "\n".join(re.findall(r"```python\n(.*?)```", guide(), re.DOTALL))
+        pages = [page.read_text() for page in guide_pages() if page.name != "python.md"]
+        block = "\n".join(re.findall(r"```python\n(.*?)```", "\n".join(pages), re.DOTALL))
         sound = tmp_path / "speech.mp3"
         block = block.replace('"speech.mp3"', repr(str(sound)))
         variables = f"base_url, api_key = {demo.base_url!r}, {state['account_key']!r}"

@@ -76,7 +76,7 @@ def test_what_needs_openvino_is_rejected(
     error = answer.json()["error"]
     assert error["param"] == param
     assert "The engine 'openvino' is not installed on this server" in error["message"]
-    assert INSTALL in error["message"]
+    assert "'stoker engines install openvino' shows the command" in error["message"]
 
 
 def test_a_drawing_model_says_what_to_install(client: httpx.Client) -> None:
@@ -85,7 +85,8 @@ def test_a_drawing_model_says_what_to_install(client: httpx.Client) -> None:
         "/v1/deployments", json={"model": "drawing", "artifact_id": artifact["id"]}
     )
     assert answer.status_code == 400
-    assert "pip install 'diffusers" in answer.json()["error"]["message"]
+    message = answer.json()["error"]["message"]
+    assert "'stoker engines install diffusers' shows the command" in message
 
 
 def test_the_machine_lists_missing_engines(server: Server) -> None:
@@ -94,7 +95,7 @@ def test_the_machine_lists_missing_engines(server: Server) -> None:
     engines = {engine["engine"]: engine for engine in listed}
     assert engines["torch"]["available"]
     assert not engines["openvino"]["available"]
-    assert INSTALL in engines["openvino"]["detail"]
+    assert "'stoker engines install openvino'" in engines["openvino"]["detail"]
     assert not engines["diffusers"]["available"]
 
 

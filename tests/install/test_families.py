@@ -34,6 +34,6 @@ def test_answers_as_elsewhere(
         return
     package, extra = needed
     build(tmp_path)
-    advice = rf"needs {package}\. Run .*pip install .*\[{extra}\]'"
+    advice = rf"needs {package}, of the extra '{extra}'\. Install it on the server"
     with pytest.raises(AssertionError, match=advice):
         push(users, tmp_path)

@@ -27,6 +27,7 @@ from stoker.store.tables.servers import (
     DeploymentChange,
     RateLevel,
     Revision,
+    SchemaSupportRow,
     Server,
     SharedSecret,
 )
@@ -57,6 +58,7 @@ KEPT: Mapping[type[Base], str] = {
     Node: "belongs to no account",
     Price: "belongs to no account",
     Revision: "belongs to no account",
+    SchemaSupportRow: "belongs to no account",
     Server: "belongs to no account",
     SharedSecret: "belongs to no account",
 }
