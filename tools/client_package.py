@@ -5,11 +5,12 @@ It needs hatchling, which `make dist-client` has.
 
 import argparse
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
+
+from tools.distributions import run_hatchling
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "stoker" / "client"
@@ -55,8 +56,7 @@ def build(target: Path) -> None:
     """Builds a wheel and a source distribution into a folder."""
     with tempfile.TemporaryDirectory() as name:
         write_project(Path(name))
-        command = [sys.executable, "-m", "hatchling", "build", "-d", str(target.resolve())]
-        subprocess.run(command, cwd=name, check=True)  # noqa: S603
+        run_hatchling(Path(name), target, sys.executable)
 
 
 def main() -> None:

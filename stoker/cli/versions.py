@@ -102,7 +102,7 @@ def add(
     engine: Annotated[str | None, typer.Option(help="Engine, if different.")] = None,
     device: Annotated[str | None, typer.Option(help="Device, if different.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Dtype, if different.")] = None,
-    note: Annotated[str, typer.Option(help="Note that describes what is new.")] = "",
+    note: Annotated[str, typer.Option(help="Description of the change.")] = "",
     manual: Annotated[
         bool,
         typer.Option("--manual", help="Wait for 'promote' after the version passes its checks."),
