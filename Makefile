@@ -1,15 +1,15 @@
-# Everything that a fresh machine needs is made by the targets themselves.
+# The targets install everything that a fresh machine needs.
 PYTHON ?= python3
 VENV := .venv
-# What users have, without any of the tools of development: part of the tests runs a server there.
+# The users' environment, without development tools. Some tests run a server in it.
 ALONE := .venv-install
-# An S3 server for the tests, whose libraries want others than ours.
+# An S3 server for the tests. Its dependencies conflict with Stoker's.
 MOTO := .venv-bucket
-# What looks at the image's recipe, the compose file and the chart: Helm's library, hadolint, schemas.
+# Tools that check the Containerfile, the compose file and the chart: Helm, hadolint, schemas.
 PACKAGING := .venv-packaging
 BIN := $(VENV)/bin
-# pip would compile every file of every library, two minutes of a core, where a tenth is ever
-# imported: the first import of a module compiles it instead, and has to be allowed to keep that.
+# pip would compile all files of all libraries, which takes two minutes. Only a tenth of them is ever
+# imported, and Python compiles a module at its first import.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -21,7 +21,7 @@ demo: install
 	$(BIN)/stoker demo
 
 PYTEST ?= $(BIN)/pytest
-# Many tests wait for servers to start: one process more than cores keeps both busy.
+# Many tests wait for a server to start. One process more than cores keeps the cores busy.
 ALL_TESTS := $(PYTEST) -n 3 --no-loadscope-reorder
 # The tiers are explained in tests/support/tiers.py.
 QUICK_TESTS := unit or app or smoke
@@ -40,8 +40,8 @@ test-all: system-packages install-dev install-alone install-bucket install-docs 
   chat-templates frontend/node_modules
 	$(ALL_TESTS)
 
-# The contract of the language models on vLLM, in the interpreter that STOKER_VLLM_PYTHON names or
-# in an environment that is made here: some minutes and 2 GB.
+# Runs the tests of language models on vLLM, in the interpreter that STOKER_VLLM_PYTHON names.
+# Without that variable, the target installs vLLM first: some minutes and 2 GB.
 VLLM_DATA := $(CURDIR)/.data/test-vllm
 test-vllm: install-dev
 	@if [ -z "$$STOKER_VLLM_PYTHON" ]; then \
@@ -51,21 +51,21 @@ test-vllm: install-dev
 	fi; \
 	STOKER_TEST_ENGINES=vllm $(BIN)/pytest tests/openai tests/llm/test_vllm.py
 
-# Callers and faults of all kinds at once, for so long; then nothing may be lost or left over.
+# Runs callers and faults of all kinds at once for MINUTES. Nothing may be lost or left behind.
 MINUTES ?= 30
 SEED ?= 1
 soak: install-dev
 	$(BIN)/python -m tools.soak --minutes $(MINUTES) --seed $(SEED) --report .data/soak-$(SEED).md
 
-# Calls that are made up from the OpenAPI document, so many an operation: statuses and bodies that
-# are not documented fail. In an environment of its own, as users have none of it.
+# Generates CALLS calls per operation from the OpenAPI document. An undocumented status or body is a
+# failure. schemathesis has its own environment, because users do not need it.
 CALLS ?= 20
 FUZZ := .data/fuzz
 fuzz: install-dev $(FUZZ)/.installed
 	$(BIN)/python -m tools.fuzz --program $(FUZZ)/bin/schemathesis --calls $(CALLS) --seed $(SEED) \
 		--report .data/fuzz.json
 
-# Files and streams that are damaged in their structure, so many a property: see tests/fuzzing.
+# Generates EXAMPLES damaged files and streams per property: see tests/fuzzing.
 EXAMPLES ?= 2000
 fuzz-formats: install-dev
 	$(BIN)/python -m tools.fuzz_formats --examples $(EXAMPLES) --seed $(SEED)
@@ -75,7 +75,7 @@ $(FUZZ)/.installed: Makefile
 	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check schemathesis==4.32.5
 	@touch $@
 
-# BENCH names those to run, and says how: make bench BENCH="chat --rounds 3".
+# BENCH names benchmarks and their options: make bench BENCH="chat --rounds 3".
 bench: install-dev
 	$(BIN)/python -m bench $(BENCH)
 
@@ -86,25 +86,24 @@ GPU_PYTHON := $(or $(STOKER_GPU_PYTHON),$(BIN)/python)
 bench-gpu: $(if $(STOKER_GPU_PYTHON),,install)
 	"$(GPU_PYTHON)" -m bench.gpu $(BENCH)
 
-# What the benchmarks compare with, an environment each: some minutes and 8 GB for all of them, or
-# those that PEERS names. What is there already is left as it is.
+# Installs the peers that the benchmarks compare with, each in its own environment. All of them take
+# some minutes and 8 GB. PEERS names some of them. Existing environments stay unchanged.
 bench-peers: install-dev
 	$(BIN)/python -m bench.peers.make $(PEERS)
 
-# docs/performance.md with its plots, and the README's table, from what `make bench` has found.
+# Writes docs/performance.md, its plots and the README's table from the results of `make bench`.
 bench-report: install-dev
 	$(PIP) 'matplotlib>=3.11,<4'
 	$(BIN)/python -m bench.report
 
-# The console's pages, from frontend/ into stoker/server/console/static, which is committed: users need no
-# Node. The types of its calls are made from the server's own OpenAPI document, and so is the Python
-# client.
+# Builds the console's pages from frontend/ into stoker/server/console/static, which is committed, so
+# users need no Node. Generates the types of its calls, and the Python client, from the OpenAPI document.
 console: install-dev frontend/node_modules
 	$(BIN)/python -m tools.console_api
 	$(BIN)/python -m tools.client_api
 	cd frontend && npm run build
 
-# The documentation as a site with search, in .data/site: see zensical.toml. Builds without a network.
+# Builds the documentation as a site with search in .data/site, without a network: see zensical.toml.
 DOCS := .data/docs-env
 docs: install-docs
 	$(DOCS)/bin/python -m tools.docs_site
@@ -114,7 +113,7 @@ frontend/node_modules: frontend/package-lock.json
 	  echo "Installing what builds the console's pages …"; \
 	  cd frontend && npm ci --silent --no-audit --no-fund && touch node_modules; \
 	else \
-	  echo "There is no npm: the console's pages are taken as they were built."; \
+	  echo "There is no npm: the committed build of the console is used."; \
 	fi
 
 # The checks of the console's sources include its unit tests, which take seconds.
@@ -126,7 +125,7 @@ check: install-dev frontend/node_modules
 	@if command -v npm >/dev/null; then cd frontend && npm run --silent check; \
 	else echo "There is no npm: the console's sources are not checked."; fi
 
-# The client as a distribution of its own, `stoker-client`, in dist/.
+# Builds the distribution `stoker-client` in dist/.
 dist-client: install-packaging
 	$(PACKAGING)/bin/python -m tools.client_package --out dist
 
@@ -135,30 +134,30 @@ format: install-dev frontend/node_modules
 	$(BIN)/ruff format .
 	@if command -v npm >/dev/null; then cd frontend && npm run --silent format; fi
 
-# The wheel and the source distribution, from the tracked files of this checkout.
+# Builds the wheel and the source distribution from the tracked files of this checkout.
 dist: install-packaging
 	$(PACKAGING)/bin/python -m tools.distributions dist
 
-# --- what is installed ---
+# --- dependencies and environments ---
 
-# In an environment of its own: these tools look at what users have, and are no part of it.
+# Tools that inspect the users' environment. They have their own, so that they are no part of it.
 AUDIT := .data/audit
 AUDIT_BIN := $(AUDIT)/bin
 AUDITING := uv==0.13.9 pip-audit==2.10.1 cyclonedx-bom==7.5.0
 SBOM ?= dist/sbom.cdx.json
 
-# Every file of every release that an install may take, by its digest, for all platforms:
-# pip install --require-hashes -r requirements.lock. Made anew where a pin changes.
+# Locks each file that an install may download by its digest, for all platforms:
+# pip install --require-hashes -r requirements.lock. Run it when a pin changes.
 lock: $(AUDIT)/.installed
 	$(AUDIT_BIN)/uv pip compile pyproject.toml --extra all --constraints constraints.txt \
 	  --universal --python-version 3.11 --generate-hashes --no-annotate --quiet \
 	  --custom-compile-command "make lock" --output-file requirements.lock
 
-# Known vulnerabilities of what the lock names; asks the package index, and fails where it cannot.
+# Looks up known vulnerabilities of the locked packages. Fails if the package index does not answer.
 audit: $(AUDIT)/.installed
 	$(AUDIT_BIN)/pip-audit --strict --require-hashes --disable-pip --requirement requirements.lock
 
-# A bill of materials (CycloneDX, JSON) of what `make install` has installed here, with licenses.
+# Writes a bill of materials (CycloneDX, JSON) of the packages of `make install`, with licenses.
 sbom: $(AUDIT)/.installed install-alone
 	@mkdir -p $(dir $(SBOM))
 	$(AUDIT_BIN)/cyclonedx-py environment $(ALONE) --pyproject pyproject.toml \
@@ -224,7 +223,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 
-# The constraints make an install tomorrow the install of today.
+# The constraints keep later installs equal to today's.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing Stoker and its libraries into $(VENV); torch takes a minute or two …"
 	$(PIP) -c constraints.txt -e .
@@ -233,12 +232,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing Stoker with its development tools into $(VENV) …"
 	$(PIP) -c constraints.txt -e '.[dev]'
-	# Clients of both versions of the SDK have to work.
+	# The tests use both versions of the SDK.
 	$(PIP) --target $(VENV)/openai-2 --no-deps --upgrade openai==2.54.0 distro==1.9.0
 	@touch $@ $(VENV)/.installed
 
-# PostgreSQL for the tests that need it: installed where we may, else those tests say so and skip.
-# PostgreSQL and a browser, for the tests: installed where that may be done, else those are skipped.
+# Installs PostgreSQL and a browser for the tests, if allowed. Otherwise their tests are skipped.
 system-packages:
 	@missing=; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \

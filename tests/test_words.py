@@ -15,8 +15,12 @@ BANNED = re.compile(
 )
 ASIDE = re.compile(r"schema\.d|performance|tasks|soak-\d")
 """Excluded files: generated pages with sources elsewhere, and records of a server's log."""
-TEXTS = ("docs", "frontend/src", "frontend/tests", "README.md", "CONTRIBUTING.md")
+TEXTS = (
+    *("docs", "frontend/src", "frontend/tests", "deploy", "README.md", "CONTRIBUTING.md"),
+    *("Containerfile", "Makefile", "compose.yaml"),
+)
 CODE = ("stoker", "tools", "bench")
+SUFFIXES = {"", ".md", ".py", ".sh", ".tpl", ".ts", ".tsx", ".yaml"}
 EXAMPLES = ("Nobody was hurt", "nobody was at the desk")
 """Parts of sentences that models read."""
 
@@ -24,10 +28,10 @@ EXAMPLES = ("Nobody was hurt", "nobody was at the desk")
 def files(*names: str) -> Iterator[Path]:
     for name in names:
         path = ROOT / name
-        paths = [path] if path.is_file() else path.rglob("*")
+        paths = [path] if path.is_file() else filter(Path.is_file, path.rglob("*"))
         for file in paths:
             is_aside = ASIDE.fullmatch(file.stem) or file.parent.name == "performance"
-            if file.suffix in {".md", ".py", ".ts", ".tsx"} and not is_aside:
+            if file.suffix in SUFFIXES and not is_aside:
                 yield file
 
 

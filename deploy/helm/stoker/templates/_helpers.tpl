@@ -18,7 +18,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
-{{/* How a probe asks for a path. */}}
+{{/* An HTTP probe of a path. */}}
 {{- define "stoker.asking" -}}
 httpGet:
   path: {{ .path }}
@@ -50,7 +50,7 @@ capabilities:
     - ALL
 {{- end -}}
 
-{{/* What every pod of ours is made anew for: it reads both when it starts. */}}
+{{/* Replaces pods when their settings or secrets change, because pods read both at their start. */}}
 {{- define "stoker.annotations" -}}
 checksum/config: {{ include (print .Template.BasePath "/configmap.yaml") . | sha256sum }}
 checksum/secret: {{ include (print .Template.BasePath "/secret.yaml") . | sha256sum }}
@@ -124,7 +124,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
         path: secret
 {{- end -}}
 
-{{/* Where pods may run. */}}
+{{/* Scheduling constraints of pods. */}}
 {{- define "stoker.placement" -}}
 {{- with .nodeSelector }}
 nodeSelector:
@@ -144,7 +144,7 @@ affinity:
 {{- include "stoker.placement" (dict "nodeSelector" .Values.nodeSelector "tolerations" .Values.tolerations "affinity" .Values.affinity) -}}
 {{- end -}}
 
-{{/* Pods that run replicas have another name than servers, which the Service would send requests to. */}}
+{{/* Nodes have another name than servers, so that the Service sends them no requests. */}}
 {{- define "stoker.nodeSelector" -}}
 app.kubernetes.io/name: {{ printf "%s-node" .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -155,7 +155,7 @@ app.kubernetes.io/name: {{ printf "%s-head" .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* The pods of one Ray, as peers of a network policy. */}}
+{{/* Pods of the Ray cluster, as peers of a network policy. */}}
 {{- define "stoker.rayPeers" -}}
 - podSelector:
     matchLabels:
@@ -165,7 +165,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       {{- include "stoker.nodeSelector" . | nindent 6 }}
 {{- end -}}
 
-{{/* What replicas of a node may hold, MiB: 80% of the limit, as a node reckons by itself. */}}
+{{/* Memory for replicas of a node, in MiB: 80% of the limit, which is also a node's own default. */}}
 {{- define "stoker.nodeMemory" -}}
 {{- $limit := .Values.nodes.resources.limits.memory -}}
 {{- $units := dict "Mi" 1 "Gi" 1024 "Ti" 1048576 -}}
@@ -174,7 +174,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- div (mul $amount $unit 4) 5 -}}
 {{- end -}}
 
-{{/* The part of a node's container that is alike whoever places. */}}
+{{/* The part of a node's container that `nodes` and `ray` share. */}}
 {{- define "stoker.nodeContainer" -}}
 {{ include "stoker.image" . }}
 securityContext:
@@ -197,7 +197,7 @@ env:
   {{- if eq .Values.runtime "ray" }}
   {{- include "stoker.rayEnvironment" . | nindent 2 }}
   {{- end }}
-# It listens once the database is up to date: ten minutes for the migration of a large one.
+# A node listens after the database's migration. A large database may take ten minutes.
 startupProbe:
   tcpSocket:
     port: node
@@ -217,7 +217,7 @@ resources:
   {{- toYaml .Values.nodes.resources | nindent 2 }}
 {{- end -}}
 
-{{/* Kubernetes refuses the defaults of a rolling update next to another type. */}}
+{{/* Kubernetes rejects `rollingUpdate` with another type. */}}
 {{- define "stoker.strategy" -}}
 type: {{ .type }}
 {{- if eq .type "RollingUpdate" }}
@@ -238,8 +238,8 @@ topologySpreadConstraints:
         {{- . | nindent 8 }}
 {{- end -}}
 
-{{/* What whoever belongs to one Ray shows: KubeRay's own containers, too, which know no secret of ours.
-Ray's logs are in /tmp, and would have half a gigabyte each. */}}
+{{/* The token of the Ray cluster, which KubeRay's own containers also need, and the rotation of Ray's logs.
+By default each log in /tmp grows to half a gigabyte. */}}
 {{- define "stoker.rayEnvironment" -}}
 - name: RAY_ROTATION_MAX_BYTES
   value: "16777216"
@@ -254,7 +254,7 @@ Ray's logs are in /tmp, and would have half a gigabyte each. */}}
       key: {{ .Values.ray.token.key }}
 {{- end -}}
 
-{{/* Ray's own store, which nothing of ours uses: 80 MiB, of a /dev/shm that is no container's default. */}}
+{{/* Ray's object store, which Stoker does not use, has its least size of 80 MiB. */}}
 {{- define "stoker.rayStart" -}}
 num-cpus: "0"
 object-store-memory: "83886080"
