@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from stoker.base.open_enum import OpenEnum
+from stoker.store.open_enum import OpenEnum
 from stoker.wire.passes import Batches
 
 

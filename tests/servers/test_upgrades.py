@@ -177,6 +177,7 @@ def rows(cluster: postgres.Cluster, statement: str) -> list[Any]:
 
 
 SLEEPING = "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)'"
+WAITS = "start waits: another server migrates the database"
 CURRENT = "SELECT version_num FROM alembic_version"
 FILM: dict[str, Any] = {
     **{"model": "film", "prompt": "a red circle", "seed": 7},
@@ -259,11 +260,15 @@ def test_the_next_start_completes_a_killed_migration(
     release = next_release(tmp_path / "next", script)
     server = Server(tmp_path / "own", **env).start()
     migrating = Server(tmp_path / "new", **env, **release)
+    waiting = Server(tmp_path / "waiting", **env)
     try:
-        with server.client(server.operator_key) as operator, ThreadPoolExecutor(1) as pool:
+        with server.client(server.operator_key) as operator, ThreadPoolExecutor(2) as pool:
             start = pool.submit(migrating.start)
-            until(lambda: rows(own_cluster, SLEEPING))
+            until(lambda: rows(own_cluster, SLEEPING), 120)
             operator.post("/v1/accounts", json={"name": "before"}).raise_for_status()
+            starting = pool.submit(waiting.start)
+            until(lambda: waiting.log.exists() and WAITS in waiting.log.read_text(), 60)
+            assert not starting.done()
             migrating.kill()
             with pytest.raises(RuntimeError, match="did not start"):
                 start.result()
@@ -271,10 +276,11 @@ def test_the_next_start_completes_a_killed_migration(
             # PostgreSQL ends the statement of the killed server, and with it the migration's lock.
             _, seconds = until(lambda: not rows(own_cluster, SLEEPING))
             assert seconds < 10
+            assert starting.result().base_url
             migrating.start()
             assert rows(own_cluster, CURRENT) == [(REVISION,)]
             operator.post("/v1/accounts", json={"name": "after"}).raise_for_status()
             assert rows(own_cluster, "SELECT hue FROM accounts WHERE name = 'after'") == [(None,)]
     finally:
-        migrating.stop()
-        server.stop()
+        for one in (migrating, waiting, server):
+            one.stop()

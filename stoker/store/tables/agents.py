@@ -4,8 +4,8 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, ForeignKey, Index, LargeBinary, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker.base.open_enum import OpenEnum
 from stoker.store.db import Base, UtcDateTime
+from stoker.store.open_enum import OpenEnum
 from stoker.store.tables.jobs import Job
 
 

@@ -14,8 +14,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker.base.open_enum import OpenEnum
 from stoker.store.db import Base, UtcDateTime
+from stoker.store.open_enum import OpenEnum
 from stoker.store.tables.jobs import Job
 
 KEEP_S = 600.0

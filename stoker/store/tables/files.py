@@ -3,8 +3,8 @@ from datetime import datetime
 from sqlalchemy import BigInteger, ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker.base.open_enum import OpenEnum
 from stoker.store.db import Base, UtcDateTime
+from stoker.store.open_enum import OpenEnum
 
 
 class Purpose(OpenEnum):

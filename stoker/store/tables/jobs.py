@@ -5,8 +5,8 @@ from datetime import datetime
 from sqlalchemy import Float, ForeignKey, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker.base.open_enum import OpenEnum
 from stoker.store.db import UtcDateTime
+from stoker.store.open_enum import OpenEnum
 
 
 class JobStatus(OpenEnum):

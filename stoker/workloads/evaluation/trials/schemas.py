@@ -3,10 +3,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from stoker.base.open_enum import OpenEnum
 from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
 from stoker.registry.deployments.schemas import Dtype
 from stoker.store.db import NO_CONTROL
+from stoker.store.open_enum import OpenEnum
 from stoker.store.tables.jobs import JobStatus
 
 MAX_EXAMPLES = 100
