@@ -317,6 +317,19 @@ async def test_a_key_with_an_unknown_scope_has_no_rights(reader: tuple[App, Read
     assert shown["account_id"] == client.account_id  # type: ignore[attr-defined]
 
 
+async def test_requests_with_unknown_values_are_refused(reader: tuple[App, Reader]) -> None:
+    app, _ = reader
+    client = await app.account("strict")
+    answers = [
+        await client.get(DEPLOYMENTS, params={"status": NEWER}),
+        await client.post("/v1/api-keys", json={"scope": NEWER}),
+        await client.post(
+            DEPLOYMENTS, json={"model": "m", "source": str(CHAT), "readiness": NEWER}
+        ),
+    ]
+    assert [answer.status_code for answer in answers] == [400, 400, 400]
+
+
 async def test_a_server_starts_on_them(reader: tuple[App, Reader], tmp_path: Path) -> None:
     """All columns of all rows have values of the next release."""
     app, reads = reader
