@@ -4,6 +4,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from stoker.base.errors import ModelNotFoundError, NotFoundError, responses
 from stoker.models.tasks.registry import endpoints
@@ -23,7 +24,7 @@ class Model(BaseModel):
     owned_by: str
     pipeline: str
     status: Status
-    readiness: Readiness
+    readiness: Readiness | SkipJsonSchema[str]
     endpoints: list[str] = Field(description="The paths that serve this model.")
 
 
@@ -40,7 +41,7 @@ def _model(context: DeploymentContext, entry: DirectoryEntry) -> Model:
         owned_by=entry.account_id,
         pipeline=entry.pipeline,
         status=stats.status if stats else Status.IDLE,
-        readiness=Readiness(entry.readiness),
+        readiness=entry.readiness,
         endpoints=endpoints(entry.pipeline),
     )
 
