@@ -83,7 +83,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 
 {{- define "stoker.mounts" -}}
 - name: data
-  mountPath: /var/lib/stoker
+  mountPath: /data
 - name: tmp
   mountPath: /tmp
 - name: secret
