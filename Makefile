@@ -51,7 +51,7 @@ test-vllm: install-dev
 	fi; \
 	STOKER_TEST_ENGINES=vllm $(BIN)/pytest tests/openai tests/llm/test_vllm.py
 
-# Builds the image and tests it: ten minutes and 8 GB of disk. ENGINE is podman or docker. BUILD
+# Builds the image and tests it: ten minutes and 8 GB. ENGINE is podman or docker. BUILD
 # passes arguments to the build: make image-test BUILD="--build-arg PIP_INDEX_URL=https://…".
 ENGINE ?= podman
 image-test: install-dev install-packaging

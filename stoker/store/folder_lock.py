@@ -77,7 +77,8 @@ def lock(path: Path, what: str, hint: str) -> int:
         what: start of the error message, such as `The data folder /x`.
         hint: end of the error message.
 
-    Raises `FolderInUseError` if another process holds the lock.
+    Raises `FolderInUseError` if another process holds the lock, and `OSError` if the file cannot be
+    written.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     while True:
@@ -101,9 +102,13 @@ def lock(path: Path, what: str, hint: str) -> int:
             break
         # The file was removed between the two calls.
         os.close(descriptor)
-    os.ftruncate(descriptor, 0)
     owner = {"pid": os.getpid(), "host": socket.gethostname()}
-    os.pwrite(descriptor, json.dumps(owner).encode() + b"\n", 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(owner).encode() + b"\n", 0)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
