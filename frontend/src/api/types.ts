@@ -6,6 +6,7 @@ type Schemas = components["schemas"];
 
 export type Account = Schemas["Account"];
 export type Agent = Schemas["Agent"];
+export type AgentTools = NonNullable<Schemas["AgentCreate"]["tools"]>;
 export type Artifact = Schemas["Artifact"];
 export type Checks = Schemas["Checks"];
 export type Comparison = Schemas["VersionComparison"];

@@ -40,7 +40,9 @@ export function score(value: number): string {
 /** Formats microcredits as credits. */
 export function credits(microcredits: number): string {
   const value = microcredits / 1e6;
-  const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 1 ? 2 : 4;
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  const digits = size >= 100 ? 0 : size >= 1 ? 2 : size >= 0.0001 ? 4 : 6;
   return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
@@ -77,6 +79,20 @@ export function moment(value: string | number | null | undefined): string {
 
 export function clock(value: string | number | null | undefined): string {
   return date(value)?.toLocaleTimeString("en-GB") ?? "–";
+}
+
+/** Formats a number with its noun, such as `1 step` or `2 steps`. */
+export function many(value: number, noun: string): string {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+export function day(value: string | number | null | undefined): string {
+  return date(value)?.toLocaleDateString("en-GB", { dateStyle: "medium" }) ?? "–";
+}
+
+/** Returns the end of an ID, which distinguishes objects of one name. */
+export function shortId(id: string): string {
+  return `…${id.slice(-6)}`;
 }
 
 /** Bidirectional marks and control characters. */

@@ -272,7 +272,7 @@ function Prices() {
           {field("Credits per GiB-hour of memory", memory, setMemory)}
           {field("Credits per GiB-month of storage", storage, setStorage)}
         </div>
-        <p class="note">New prices apply from the next full hour.</p>
+        <p class="note">New prices apply from the next full hour. 1 GiB is 1.074 GB.</p>
         <ErrorNote error={acting.error} />
         <div class="actions">
           <Button type="submit" isBusy={acting.isBusy} disabled={!memory || !storage}>

@@ -5,12 +5,13 @@ import { useLocation, useRoute } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Run } from "../api/types";
-import { ago, count, plain } from "../lib/format";
+import { ago, many, plain } from "../lib/format";
 import { onChange } from "../state/events";
 import { useActing, useLoaded } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
 import { Button, Card, Confirm, Empty, ErrorNote, Field, PageHead } from "../ui/parts";
 import { Status } from "../ui/status";
+import { AgentForm } from "./agent-form";
 
 export function inputOf(run: Run): string {
   if (typeof run.input === "string") return run.input;
@@ -27,6 +28,7 @@ export default function AgentPage() {
   const runs = usePaged<Run>(`/v1/agent/${id}/runs`);
   const [input, setInput] = useState("");
   const [isDeleting, setDeleting] = useState(false);
+  const [isEditing, setEditing] = useState(false);
   const asking = useActing();
   const erasing = useActing();
   // biome-ignore lint/correctness/useExhaustiveDependencies: Each `reload` does the same.
@@ -54,6 +56,9 @@ export default function AgentPage() {
   return (
     <>
       <PageHead title={found?.name ?? "Agent"} note={found && plain(found.model, 80)}>
+        <Button disabled={!found} onClick={() => setEditing(true)}>
+          Edit
+        </Button>
         <Button kind="quiet" onClick={() => setDeleting(true)}>
           Delete
         </Button>
@@ -62,11 +67,9 @@ export default function AgentPage() {
       {found && (
         <Card title="Instructions">
           <p class="message-text">{plain(found.instructions ?? "No instructions.", 20_000)}</p>
-          {found.tools.length > 0 && (
-            <p class="note">
-              Tools: {found.tools.map((one) => toolName(one)).join(", ")}. Max steps: {found.max_steps}.
-            </p>
-          )}
+          <p class="note">
+            Tools: {found.tools.map((one) => toolName(one)).join(", ") || "none"}. Max steps: {found.max_steps}.
+          </p>
         </Card>
       )}
       <Card title="New run">
@@ -100,7 +103,8 @@ export default function AgentPage() {
                   <bdi>{plain(inputOf(one), 120)}</bdi>
                 </a>
                 <span class="note">
-                  {one.usage.steps} steps, {count(one.usage.total_tokens)} tokens, {ago(one.created_at)}
+                  {many(one.usage.steps, "step")}, {many(one.usage.total_tokens, "token")},{" "}
+                  {one.usage.seconds.toFixed(1)} s, {ago(one.created_at)}
                 </span>
               </li>
             ))}
@@ -108,9 +112,19 @@ export default function AgentPage() {
           <Empty title="No runs yet." />,
         )}
       </Card>
+      {isEditing && found && (
+        <AgentForm
+          agent={found}
+          onClose={() => setEditing(false)}
+          onDone={() => {
+            setEditing(false);
+            agent.reload();
+          }}
+        />
+      )}
       {isDeleting && (
         <Confirm
-          title="Delete this agent?"
+          title={`Delete ${plain(found?.name ?? "this agent", 64)}?`}
           action="Delete agent"
           isBusy={erasing.isBusy}
           error={erasing.error}

@@ -6,7 +6,7 @@ import { page } from "../api/base";
 import { api, call, must } from "../api/client";
 import { ApiError } from "../api/errors";
 import type { Artifact } from "../api/types";
-import { bytes, count, duration, moment, plain } from "../lib/format";
+import { bytes, count, duration, many, moment, plain } from "../lib/format";
 import { below, useful } from "../lib/upload";
 import { onChange } from "../state/events";
 import { begin, forget, uploads } from "../state/uploads";
@@ -77,7 +77,8 @@ function Head({ artifact }: { artifact: Artifact }) {
         title={artifact.display_name}
         note={
           <>
-            {artifact.id} · {bytes(artifact.size_bytes)} · {moment(artifact.created_at)}
+            {artifact.id} · {artifact.size_bytes > 0 && `${bytes(artifact.size_bytes)} · `}
+            {moment(artifact.created_at)}
           </>
         }
       >
@@ -153,7 +154,7 @@ function Arrival({ artifact, onChanged }: { artifact: Artifact; onChanged: () =>
           <Bar value={hub.bytes_total ? hub.bytes / hub.bytes_total : 0} label="Import" kind="tall" />
           <p class="row">
             <span class="grow">
-              {bytes(hub.bytes)} of {bytes(hub.bytes_total)} from {plain(hub.repo_id)}, {hub.files} files
+              {bytes(hub.bytes)} of {bytes(hub.bytes_total)} from {plain(hub.repo_id)}, {many(hub.files, "file")}
             </span>
             <Button class="small" isBusy={acting.isBusy} onClick={() => void cancelImport()}>
               Cancel

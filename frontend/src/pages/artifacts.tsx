@@ -5,7 +5,7 @@ import { useLocation } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Artifact } from "../api/types";
-import { ago, bytes, plain } from "../lib/format";
+import { ago, bytes, moment, plain, shortId } from "../lib/format";
 import { onChange } from "../state/events";
 import { uploads } from "../state/uploads";
 import { Drop } from "../ui/drop";
@@ -16,10 +16,21 @@ import { Status } from "../ui/status";
 import { Table } from "../ui/table";
 
 const MOST_NAME = 128;
+const SORTS: Record<string, [name: string, compare: (a: Artifact, b: Artifact) => number]> = {
+  newest: ["Newest first", () => 0],
+  name: ["By name", (a, b) => a.display_name.localeCompare(b.display_name)],
+  largest: ["Largest first", (a, b) => b.size_bytes - a.size_bytes],
+};
 
 export default function Artifacts() {
   const { route } = useLocation();
   const artifacts = usePaged<Artifact>("/v1/model-artifacts");
+  const [search, setSearch] = useState("");
+  const [sort, setSort] = useState("newest");
+  const words = search.trim().toLowerCase();
+  const rows = artifacts.rows
+    ?.filter((one) => `${one.display_name} ${one.pipeline} ${one.id}`.toLowerCase().includes(words))
+    .sort(SORTS[sort]?.[1]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: Each `change` does the same.
   useEffect(
     () =>
@@ -40,19 +51,50 @@ export default function Artifacts() {
         </Card>
         <Import />
       </div>
-      <Card title="All artifacts">
+      <Card
+        title="All artifacts"
+        actions={
+          <>
+            <input
+              type="search"
+              class="small"
+              placeholder="Filter this page"
+              aria-label="Filter artifacts by name, task or ID"
+              value={search}
+              onInput={(event) => setSearch(event.currentTarget.value)}
+            />
+            <select
+              class="small"
+              aria-label="Sort artifacts"
+              value={sort}
+              onChange={(event) => setSort(event.currentTarget.value)}
+            >
+              {Object.entries(SORTS).map(([value, [name]]) => (
+                <option key={value} value={value}>
+                  {name}
+                </option>
+              ))}
+            </select>
+          </>
+        }
+      >
         {artifacts.frame(
           <Table
             label="Artifacts"
-            rows={artifacts.rows}
+            rows={rows}
             keyOf={(one) => one.id}
             columns={[
               {
                 name: "Name",
                 cell: (one) => (
-                  <a href={page(`artifacts/${one.id}`)}>
-                    <Name text={one.display_name} />
-                  </a>
+                  <>
+                    <a href={page(`artifacts/${one.id}`)}>
+                      <Name text={one.display_name} />
+                    </a>{" "}
+                    <code class="note" title={one.id}>
+                      {shortId(one.id)}
+                    </code>
+                  </>
                 ),
               },
               {
@@ -65,8 +107,8 @@ export default function Artifacts() {
                 ),
               },
               { name: "Task", cell: (one) => plain(one.pipeline ?? "–", 60) },
-              { name: "Size", isNumber: true, cell: (one) => bytes(one.size_bytes) },
-              { name: "Updated", cell: (one) => ago(one.updated_at) },
+              { name: "Size", isNumber: true, cell: sizeOf },
+              { name: "Created", cell: (one) => <span title={moment(one.created_at)}>{ago(one.created_at)}</span> },
             ]}
           />,
           <Empty title="No artifacts yet.">
@@ -78,12 +120,30 @@ export default function Artifacts() {
   );
 }
 
-function Arriving({ artifact }: { artifact: Artifact }) {
+interface Arrived {
+  bytes: number;
+  total: number;
+  label: string;
+}
+
+/** Progress of an upload from this browser tab, or of a hub import. */
+function arriving(artifact: Artifact): Arrived | null {
+  if (artifact.status !== "uploading" && artifact.status !== "created") return null;
   const mine = uploads.value.get(artifact.id)?.progress;
-  const hub = artifact.status === "uploading" ? artifact.import : null;
-  if (mine && mine.bytes < mine.total) return <Bar value={mine.bytes / mine.total} label="Upload" />;
-  if (hub && hub.bytes_total > 0) return <Bar value={hub.bytes / hub.bytes_total} label="Import" />;
-  return null;
+  if (mine) return { bytes: mine.bytes, total: mine.total, label: "Upload" };
+  const hub = artifact.import;
+  return hub?.bytes_total ? { bytes: hub.bytes, total: hub.bytes_total, label: "Import" } : null;
+}
+
+function Arriving({ artifact }: { artifact: Artifact }) {
+  const now = arriving(artifact);
+  return now && <Bar value={now.bytes / Math.max(1, now.total)} label={now.label} />;
+}
+
+function sizeOf(artifact: Artifact): string {
+  const now = arriving(artifact);
+  if (now) return `${bytes(now.bytes)} of ${bytes(now.total)}`;
+  return artifact.size_bytes ? bytes(artifact.size_bytes) : "–";
 }
 
 function Import() {

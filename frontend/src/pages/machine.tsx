@@ -1,14 +1,16 @@
 /** Machine page: memory, engines and replicas. */
 
-import { page } from "../api/base";
 import { json } from "../api/client";
-import { session } from "../api/session";
+import { isOperator } from "../api/session";
 import type { Machine as Found } from "../api/types";
 import { ago, bytes, plain } from "../lib/format";
+import { useAccountNames } from "../ui/accounts";
+import { DeploymentLink } from "../ui/deployment-link";
 import { useEvery, useLoaded } from "../ui/hooks";
 import { deviceWords, MemoryWords, Waiting } from "../ui/memory";
 import { Card, Empty, ErrorNote, PageHead, Share, Skeleton } from "../ui/parts";
 import { Status } from "../ui/status";
+import { Table } from "../ui/table";
 
 const MOST = 500;
 
@@ -16,6 +18,7 @@ export default function Machine() {
   const loaded = useLoaded(() => json<Found>("/v1/machine"), []);
   useEvery(3_000, loaded.reload);
   const found = loaded.value;
+  const nameOf = useAccountNames();
   return (
     <>
       <PageHead title="Machine" note={found && `${plain(found.processor, 80)}, ${found.cores} cores`} />
@@ -60,46 +63,33 @@ export default function Machine() {
             {found.replicas.length === 0 ? (
               <Empty title="No models are loaded." />
             ) : (
-              <div class="table-wrap" tabIndex={0} role="region" aria-label="Replicas">
-                <table>
-                  <thead>
-                    <tr>
-                      <th scope="col">Model</th>
-                      {session.value?.scope === "operator" && <th scope="col">Account</th>}
-                      <th scope="col">Status</th>
-                      <th scope="col">Engine</th>
-                      <th scope="col">Device</th>
-                      <th scope="col" class="number">
-                        Memory
-                      </th>
-                      <th scope="col" class="number">
-                        GPU memory
-                      </th>
-                      <th scope="col">Started</th>
-                    </tr>
-                  </thead>
-                  <tbody>
-                    {found.replicas.slice(0, MOST).map((one, index) => (
-                      <tr key={`${one.deployment_id}${index}`}>
-                        <td>
-                          <a href={page(`deployments/${one.deployment_id}`)}>
-                            <bdi>{plain(one.model, 80)}</bdi>
-                          </a>
-                        </td>
-                        {session.value?.scope === "operator" && <td>{one.account_id}</td>}
-                        <td>
-                          <Status value={one.status} />
-                        </td>
-                        <td>{plain(one.engine || "–", 40)}</td>
-                        <td>{plain(one.device || "–", 40)}</td>
-                        <td class="number">{bytes(one.memory_bytes)}</td>
-                        <td class="number">{bytes(one.device_bytes)}</td>
-                        <td>{ago(one.started_at)}</td>
-                      </tr>
-                    ))}
-                  </tbody>
-                </table>
-              </div>
+              <Table
+                label="Replicas"
+                rows={found.replicas
+                  .slice(0, MOST)
+                  .map((one, index) => ({ ...one, key: `${one.deployment_id}${index}` }))}
+                keyOf={(one) => one.key}
+                columns={[
+                  {
+                    name: "Model",
+                    cell: (one) => <DeploymentLink id={one.deployment_id} model={one.model} account={one.account_id} />,
+                  },
+                  isOperator.value && {
+                    name: "Account",
+                    cell: (one) => <span title={one.account_id ?? ""}>{nameOf(one.account_id)}</span>,
+                  },
+                  { name: "Status", cell: (one) => <Status value={one.status} /> },
+                  { name: "Engine", cell: (one) => plain(one.engine || "–", 40) },
+                  { name: "Device", cell: (one) => plain(one.device || "–", 40) },
+                  { name: "Memory", isNumber: true, cell: (one) => bytes(one.memory_bytes) },
+                  found.devices.length > 0 && {
+                    name: "GPU memory",
+                    isNumber: true,
+                    cell: (one) => bytes(one.device_bytes),
+                  },
+                  { name: "Started", cell: (one) => ago(one.started_at) },
+                ]}
+              />
             )}
           </Card>
         </>

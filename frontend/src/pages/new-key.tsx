@@ -2,9 +2,9 @@ import { useState } from "preact/hooks";
 import { api, must } from "../api/client";
 import { chosenAccount, isOperator } from "../api/session";
 import type { KeyCreate, KeyWithSecret } from "../api/types";
-import { plain } from "../lib/format";
+import { count, plain } from "../lib/format";
 import { store } from "../state/store";
-import { Find } from "../ui/find";
+import { useSeek } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { Button, Dialog, ErrorNote, Field } from "../ui/parts";
 
@@ -16,6 +16,7 @@ const DAYS: [string, string][] = [
   ["365", "in 1 year"],
 ];
 const DAY_MS = 86_400_000;
+const MOST_LISTED = 100;
 
 interface Props {
   scopes: string[];
@@ -72,29 +73,7 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
             </select>
           )}
         </Field>
-        {scope === "deployment" && (
-          <Field label="Deployments" hint="Hold Ctrl to select several.">
-            {(id, hint) => (
-              <>
-                <Find />
-                <select
-                  id={id}
-                  multiple
-                  size={6}
-                  required
-                  aria-describedby={hint}
-                  onChange={(event) => setChosen([...event.currentTarget.selectedOptions].map((one) => one.value))}
-                >
-                  {store.listed.value.map((one) => (
-                    <option key={one.id} value={one.id}>
-                      {plain(one.model, 80)}
-                    </option>
-                  ))}
-                </select>
-              </>
-            )}
-          </Field>
-        )}
+        {scope === "deployment" && <Deployments chosen={chosen} onChange={setChosen} />}
         <div class="fields">
           <Field label="Expires">
             {(id) => (
@@ -147,5 +126,47 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
         </div>
       </form>
     </Dialog>
+  );
+}
+
+/** Searchable list of deployments. Selected ones stay in it. */
+function Deployments({ chosen, onChange }: { chosen: string[]; onChange: (chosen: string[]) => void }) {
+  const [text, setText] = useState("");
+  useSeek(text);
+  const search = text.trim().toLowerCase();
+  const found = store.listed.value.filter(
+    (one) => chosen.includes(one.id) || `${one.model} ${one.pipeline}`.toLowerCase().includes(search),
+  );
+  return (
+    <fieldset class="stack">
+      <legend>Deployments</legend>
+      <input
+        type="search"
+        maxLength={128}
+        placeholder="Search"
+        aria-label="Search deployments by model or task"
+        value={text}
+        onInput={(event) => setText(event.currentTarget.value)}
+      />
+      <div class="choices">
+        {found.slice(0, MOST_LISTED).map((one) => (
+          <label key={one.id} class="check">
+            <input
+              type="checkbox"
+              checked={chosen.includes(one.id)}
+              onChange={(event) =>
+                onChange(event.currentTarget.checked ? [...chosen, one.id] : chosen.filter((id) => id !== one.id))
+              }
+            />
+            <bdi>{plain(one.model, 80)}</bdi>
+          </label>
+        ))}
+        {found.length === 0 && <p class="note">No matches.</p>}
+      </div>
+      <p class="hint">
+        {count(chosen.length)} selected.
+        {found.length > MOST_LISTED && ` Showing ${MOST_LISTED} of ${count(found.length)}. Search to see others.`}
+      </p>
+    </fieldset>
   );
 }

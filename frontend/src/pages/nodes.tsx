@@ -1,13 +1,15 @@
 /** Nodes page for operators: machines of a fleet with memory and leases. */
 
 import { page } from "../api/base";
-import { choose, isOperator } from "../api/session";
+import { isOperator } from "../api/session";
 import type { Lease, Node, NodeReplica } from "../api/types";
 import { ago, bytes, plain } from "../lib/format";
 import { lookForNodes } from "../state/nodes";
+import { type NameOf, useAccountNames } from "../ui/accounts";
+import { DeploymentLink } from "../ui/deployment-link";
 import { useEvery, useLoaded } from "../ui/hooks";
 import { deviceWords, MemoryWords, Waiting } from "../ui/memory";
-import { Card, Empty, ErrorNote, Name, PageHead, Share, Skeleton } from "../ui/parts";
+import { Card, Empty, ErrorNote, PageHead, Share, Skeleton } from "../ui/parts";
 import { Status } from "../ui/status";
 import { Table } from "../ui/table";
 
@@ -17,6 +19,7 @@ const MOST = 200;
 
 export default function Nodes() {
   const loaded = useLoaded(lookForNodes, []);
+  const nameOf = useAccountNames();
   useEvery(LOOK_MS, loaded.reload, isOperator.value);
   if (!isOperator.value) {
     return (
@@ -40,7 +43,7 @@ export default function Nodes() {
         </Empty>
       )}
       {found?.map((one) => (
-        <One key={one.id} node={one} />
+        <One key={one.id} node={one} nameOf={nameOf} />
       ))}
     </>
   );
@@ -53,7 +56,7 @@ function together(found: readonly Node[]): string {
   return `${found.length === 1 ? "1 node" : `${found.length} nodes`}, ${used} of ${budget} in use`;
 }
 
-function One({ node }: { node: Node }) {
+function One({ node, nameOf }: { node: Node; nameOf: NameOf }) {
   const { used_bytes: used, budget_bytes: budget } = node.memory;
   const rows = node.leases.flatMap(rowsOf);
   return (
@@ -61,6 +64,11 @@ function One({ node }: { node: Node }) {
       <p class="note">
         {node.id}, at {plain(node.address, 300)}
       </p>
+      {node.problem && (
+        <p class="error-note" role="alert">
+          {plain(node.problem, 1000)}
+        </p>
+      )}
       <Share value={used / Math.max(1, budget)} kind="tall" />
       <p>
         <MemoryWords memory={node.memory} />
@@ -85,7 +93,12 @@ function One({ node }: { node: Node }) {
           rows={rows.slice(0, MOST)}
           keyOf={(row) => `${row.lease.generation} ${row.replica?.id ?? ""}`}
           columns={[
-            { name: "Model", cell: (row) => <Leased lease={row.lease} /> },
+            {
+              name: "Model",
+              cell: (row) => (
+                <DeploymentLink id={row.lease.deployment_id} model={row.lease.model} account={row.lease.account_id} />
+              ),
+            },
             { name: "Replica", cell: ({ replica }) => (replica ? <Status value={replica.status} /> : "none") },
             { name: "Engine", cell: ({ replica }) => plain(replica?.engine || "–", 40) },
             { name: "Device", cell: ({ replica }) => plain(replica?.device || "–", 40) },
@@ -95,7 +108,10 @@ function One({ node }: { node: Node }) {
             { name: "Started", cell: ({ replica }) => (replica ? ago(replica.started_at) : "–") },
             { name: "Process ID", isNumber: true, cell: ({ replica }) => replica?.pid ?? "–" },
             { name: "Lease", isNumber: true, cell: ({ lease }) => lease.generation },
-            { name: "Account", cell: ({ lease }) => lease.account_id ?? "–" },
+            {
+              name: "Account",
+              cell: ({ lease }) => <span title={lease.account_id ?? ""}>{nameOf(lease.account_id)}</span>,
+            },
           ]}
         />
       )}
@@ -122,20 +138,4 @@ interface Row {
 function rowsOf(lease: Lease): Row[] {
   if (lease.replicas.length === 0) return [{ lease, replica: null }];
   return lease.replicas.map((replica) => ({ lease, replica }));
-}
-
-/** Link to a deployment that also selects its account. */
-function Leased({ lease }: { lease: Lease }) {
-  const { account_id: account, deployment_id: id } = lease;
-  const name = <Name text={lease.model ?? id} />;
-  if (!account || !id.startsWith("dep_")) return name;
-  function onClick(event: MouseEvent): void {
-    // Other tabs and windows keep their own selection.
-    if (!event.ctrlKey && !event.metaKey && !event.shiftKey) choose(account);
-  }
-  return (
-    <a href={page(`deployments/${id}`)} onClick={onClick}>
-      {name}
-    </a>
-  );
 }

@@ -6,13 +6,14 @@ import { route as address, page } from "../api/base";
 import { api, list, must } from "../api/client";
 import { chosenAccount, isOperator } from "../api/session";
 import type { RunEvent } from "../api/types";
-import { count, credits, plain } from "../lib/format";
+import { credits, many, plain, shortId } from "../lib/format";
 import "../styles/playground.css";
 import { useActing, useLoaded } from "../ui/hooks";
 import { Button, Card, Confirm, ErrorNote, Field, PageHead } from "../ui/parts";
 import { Status } from "../ui/status";
 import { inputOf } from "./agent";
 import { Timeline } from "./timeline";
+import { Waterfall } from "./waterfall";
 
 const OVER = new Set(["completed", "failed", "cancelled"]);
 const PAGE = 100;
@@ -64,9 +65,9 @@ export default function RunPage() {
             </span>
           </div>
           <p class="note">
-            {found.usage.steps} steps, {count(found.usage.prompt_tokens)} input tokens,{" "}
-            {count(found.usage.completion_tokens)} output tokens, active for {found.usage.seconds.toFixed(1)} s,{" "}
-            {credits(found.usage.microcredits)} credits
+            {many(found.usage.steps, "step")}, {many(found.usage.prompt_tokens, "input token")},{" "}
+            {many(found.usage.completion_tokens, "output token")}, active for {found.usage.seconds.toFixed(1)} s
+            {found.usage.microcredits > 0 && `, ${credits(found.usage.microcredits)} credits`}
           </p>
           {found.error && <p class="bad-text">{plain(found.error.message, 2000)}</p>}
           {found.required_action && (
@@ -86,12 +87,16 @@ export default function RunPage() {
           )}
         </Card>
       )}
+      <Card title="Steps">
+        <p class="note">Durations of steps, with input and output tokens, and of tool calls.</p>
+        <Waterfall events={events} />
+      </Card>
       <Card title="Events">
         <Timeline events={events} />
       </Card>
       {isDeleting && (
         <Confirm
-          title="Delete this run?"
+          title={`Delete run ${shortId(id)}?`}
           action="Delete run"
           isBusy={acting.isBusy}
           error={acting.error}
@@ -99,8 +104,8 @@ export default function RunPage() {
           onClose={() => setDeleting(false)}
         >
           <p>
-            A run that is still active is stopped. Its input, {events.length} events, output and encryption key are
-            permanently erased. Its cost stays on the bill.
+            A run that is still active is stopped. Its input, {many(events.length, "event")}, output and encryption key
+            are permanently erased. Its cost stays on the bill.
           </p>
         </Confirm>
       )}

@@ -2,18 +2,20 @@
 
 import { useState } from "preact/hooks";
 import { api, must } from "../api/client";
-import type { Credits, Transfer } from "../api/types";
-import { bytes, count, credits, moment, plain } from "../lib/format";
+import type { Credits } from "../api/types";
+import { bytes, count, credits, many } from "../lib/format";
 import { store } from "../state/store";
 import { useActing, useLoaded } from "../ui/hooks";
-import { usePaged } from "../ui/paged";
-import { Button, Card, Empty, ErrorNote, PageHead, Skeleton } from "../ui/parts";
+import { Button, Card, ErrorNote, PageHead, Skeleton } from "../ui/parts";
 import { Days, dearest } from "./usage/days";
+import { grouped } from "./usage/groups";
 import { read, save } from "./usage/reports";
 import { ByDeployment, ByKey } from "./usage/tables";
+import { Transfers } from "./usage/transfers";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
+const GB_PER_GIB = 1.073741824;
 const RANGES: [number, string][] = [
   [7, "7 days"],
   [30, "30 days"],
@@ -26,8 +28,9 @@ export default function Usage() {
   const byDay = useLoaded(() => read({ start, group_by: "day" }), [days]);
   const byDeployment = useLoaded(() => read({ start, group_by: "deployment" }), [days]);
   const byKey = useLoaded(() => read({ start, group_by: "key" }), [days]);
-  const shown = byDeployment.value && dearest(byDeployment.value);
-  const ids = shown?.map((one) => one.deployment_id ?? "");
+  const groups = byDeployment.value && grouped(byDeployment.value.data);
+  const shown = groups && dearest(groups);
+  const ids = shown?.flatMap((one) => one.ids);
   // An empty filter would select all.
   const both = useLoaded(
     async () => (ids?.length ? read({ start, group_by: "day,deployment", deployment_id: ids }) : undefined),
@@ -68,8 +71,8 @@ export default function Usage() {
                   <p class="figure">{credits(total.microcredits)} credits</p>
                   <p class="note">
                     {credits(total.memory_microcredits)} for memory, {credits(total.storage_microcredits)} for storage.{" "}
-                    {count(total.requests)} requests, {count(total.errors)} errors, {count(total.input_tokens)} input
-                    tokens, {count(total.output_tokens)} output tokens.
+                    {many(total.requests, "request")}, {many(total.errors, "error")},{" "}
+                    {many(total.input_tokens, "input token")}, {many(total.output_tokens, "output token")}.
                   </p>
                 </>
               )}
@@ -79,12 +82,15 @@ export default function Usage() {
             {byDay.value && shown && <Days days={byDay.value} both={both.value?.data ?? []} shown={shown} />}
           </Card>
           <Card title="By deployment" actions={<Csv start={start} group="deployment" />}>
-            {byDeployment.value && <ByDeployment report={byDeployment.value} />}
+            {byDeployment.value && groups && <ByDeployment report={byDeployment.value} groups={groups} />}
           </Card>
           <Card title="By key" actions={<Csv start={start} group="key" />}>
             {byKey.value && <ByKey report={byKey.value} />}
           </Card>
-          <Transfers />
+          <div class="halves">
+            <Transfers />
+            <Quotas />
+          </div>
         </>
       )}
     </>
@@ -108,6 +114,11 @@ function Csv({ start, group }: { start: string; group: string }) {
   );
 }
 
+/** Converts a price per GiB to credits per GB, the unit of memory on all pages. */
+function perGb(microcredits: number): string {
+  return String(Number((microcredits / 1e6 / GB_PER_GIB).toPrecision(3)));
+}
+
 function Balance({ found }: { found: Credits | undefined }) {
   const left = store.stats.value?.credits?.days_left;
   return (
@@ -116,9 +127,9 @@ function Balance({ found }: { found: Credits | undefined }) {
         <p>
           <span class="figure">{credits(found.balance_microcredits)}</span>
           <span class="note block">
-            {left != null && left < 3650 && `Enough for ${Math.floor(left)} days at the current rate. `}
-            {credits(found.price.memory_microcredits_per_gib_hour)} per GiB-hour of memory,{" "}
-            {credits(found.price.storage_microcredits_per_gib_month)} per GiB-month of storage.
+            {left != null && left < 3650 && `Enough for ${many(Math.floor(left), "day")} at the current rate. `}
+            {perGb(found.price.memory_microcredits_per_gib_hour)} per GB-hour of memory,{" "}
+            {perGb(found.price.storage_microcredits_per_gib_month)} per GB-month of storage.
           </span>
         </p>
       )}
@@ -126,44 +137,25 @@ function Balance({ found }: { found: Credits | undefined }) {
   );
 }
 
-function Transfers() {
-  const transfers = usePaged<Transfer>("/v1/credits/transfers");
+function Quotas() {
   const quotas = useLoaded(() => must(api.GET("/v1/quotas", {})), []);
   return (
-    <div class="halves">
-      <Card title="Grants and charges">
-        {transfers.frame(
-          <ul class="events">
-            {transfers.rows?.map((one) => (
-              <li key={one.id}>
-                <time dateTime={one.created_at}>{moment(one.created_at)}</time>
-                <span class="grow">
-                  {one.kind} {one.note && <bdi>{plain(one.note, 200)}</bdi>}
-                </span>
-                <span class="number">{credits(one.microcredits)}</span>
-              </li>
-            ))}
-          </ul>,
-          <Empty title="No grants or charges yet." />,
-        )}
-      </Card>
-      <Card title="Quotas">
-        <ErrorNote error={quotas.error} />
-        <dl class="facts">
-          {Object.entries(quotas.value?.quotas ?? {}).map(([name, one]) => {
-            const shown = name === "storage_bytes" ? bytes : count;
-            return (
-              <div key={name}>
-                <dt>{name === "storage_bytes" ? "storage" : name.replaceAll("_", " ")}</dt>
-                <dd>
-                  {shown(one?.used)}{" "}
-                  <span class="note">{one?.limit == null ? "(no limit)" : `of ${shown(one.limit)}`}</span>
-                </dd>
-              </div>
-            );
-          })}
-        </dl>
-      </Card>
-    </div>
+    <Card title="Quotas">
+      <ErrorNote error={quotas.error} />
+      <dl class="facts">
+        {Object.entries(quotas.value?.quotas ?? {}).map(([name, one]) => {
+          const shown = name === "storage_bytes" ? bytes : count;
+          return (
+            <div key={name}>
+              <dt>{name === "storage_bytes" ? "storage" : name.replaceAll("_", " ")}</dt>
+              <dd>
+                {shown(one?.used)}{" "}
+                <span class="note">{one?.limit == null ? "(no limit)" : `of ${shown(one.limit)}`}</span>
+              </dd>
+            </div>
+          );
+        })}
+      </dl>
+    </Card>
   );
 }

@@ -12,8 +12,14 @@ import { useActing, useEvery } from "../ui/hooks";
 import { merged, usePaged } from "../ui/paged";
 import { Bar, Button, Card, Confirm, Dialog, Empty, PageHead } from "../ui/parts";
 import { Status } from "../ui/status";
+import { Thumbnail } from "../ui/thumbnail";
 
 const OVER = new Set(["completed", "failed", "cancelled"]);
+
+/** Models without text input have no prompt. */
+function titleOf(video: Video, most = 120): string {
+  return plain(video.prompt || "video without a prompt", most);
+}
 
 export default function Videos() {
   const videos = usePaged<Video>("/v1/videos");
@@ -43,29 +49,31 @@ export default function Videos() {
       <PageHead title="Videos" />
       <Card>
         {videos.frame(
-          <ul class="version-list">
+          <ul class="tiles">
             {videos.rows?.map((one) => (
-              <li key={one.id}>
-                <div class="row">
-                  <Status value={one.status} />
-                  <span class="grow">
-                    <bdi>{plain(one.prompt, 300)}</bdi>
-                  </span>
-                  {one.status === "completed" && (
-                    <Button class="small" onClick={() => setPlayed(one)}>
-                      Play
-                    </Button>
+              <li key={one.id} class="tile">
+                <button type="button" disabled={one.status !== "completed"} onClick={() => setPlayed(one)}>
+                  {one.status === "completed" ? (
+                    <Thumbnail path={`/v1/videos/${one.id}/content?variant=thumbnail`} label={`Play ${titleOf(one)}`} />
+                  ) : (
+                    <span class="thumbnail">
+                      <Status value={one.status} />
+                    </span>
                   )}
-                  <Button kind="quiet" class="small" onClick={() => setErased(one)}>
+                </button>
+                {!OVER.has(one.status) && <Bar value={one.progress / 100} label="Video" />}
+                <bdi>{titleOf(one)}</bdi>
+                {one.error && <span class="bad-text">{plain(one.error.message, 1000)}</span>}
+                <span class="note">
+                  {plain(one.model, 80)} · {one.seconds !== null && `${one.seconds} s · ${one.size} · `}
+                  {ago(one.created_at)}
+                  {one.expires_at && ` · expires ${ago(one.expires_at)}`}
+                </span>
+                <span class="actions">
+                  <Button kind="quiet" class="small" onClick={() => setErased(one)} aria-label={`Delete ${one.id}`}>
                     Delete
                   </Button>
-                </div>
-                {!OVER.has(one.status) && <Bar value={one.progress / 100} label="Video" />}
-                {one.error && <p class="bad-text">{plain(one.error.message, 1000)}</p>}
-                <p class="note">
-                  {plain(one.model, 80)} · {one.seconds ?? "–"} s · {one.size ?? "–"} · {ago(one.created_at)}
-                  {one.expires_at && ` · expires ${ago(one.expires_at)}`}
-                </p>
+                </span>
               </li>
             ))}
           </ul>,
@@ -77,13 +85,13 @@ export default function Videos() {
         )}
       </Card>
       {played && (
-        <Dialog title={plain(played.prompt, 80)} onClose={() => setPlayed(null)}>
+        <Dialog title={titleOf(played, 80)} onClose={() => setPlayed(null)}>
           <VideoPlayer id={played.id} />
         </Dialog>
       )}
       {erased && (
         <Confirm
-          title="Delete this video?"
+          title={`Delete ${titleOf(erased, 64)}?`}
           action="Delete video"
           isBusy={acting.isBusy}
           error={acting.error}

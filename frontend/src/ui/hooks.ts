@@ -117,3 +117,18 @@ export function useTitle(title: string): void {
     document.title = title ? `${title} · Stoker` : "Stoker";
   }, [title]);
 }
+
+/** Width below which pages have one column. */
+const PHONE = "(max-width: 760px)";
+
+/** Whether the window is as narrow as a phone. */
+export function usePhone(): boolean {
+  const [isPhone, setPhone] = useState(() => matchMedia(PHONE).matches);
+  useEffect(() => {
+    const query = matchMedia(PHONE);
+    const changed = () => setPhone(query.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, []);
+  return isPhone;
+}

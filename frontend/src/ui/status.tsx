@@ -30,6 +30,9 @@ const KINDS: Record<string, string> = {
 };
 
 const WORDS: Record<string, string> = {
+  created: "no files yet",
+  ingesting: "inspecting",
+  differs: "answers differ",
   in_progress: "in progress",
   requires_action: "needs tool output",
 };

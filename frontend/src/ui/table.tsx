@@ -1,4 +1,4 @@
-/** Table with a render function per column. */
+/** Table with a render function per column. On a phone each row is a card. */
 
 import type { ComponentChildren } from "preact";
 
@@ -20,7 +20,7 @@ interface Props<T> {
 export function Table<T>({ label, columns, rows, keyOf }: Props<T>) {
   const shown = columns.filter((one): one is Column<T> => one !== false);
   return (
-    <div class="table-wrap" tabIndex={0} role="region" aria-label={label}>
+    <div class="table-wrap stacked" tabIndex={0} role="region" aria-label={label}>
       <table>
         <thead>
           <tr>
@@ -35,7 +35,11 @@ export function Table<T>({ label, columns, rows, keyOf }: Props<T>) {
           {rows?.map((row) => (
             <tr key={keyOf(row)}>
               {shown.map((one) => (
-                <td key={one.name} class={one.isNumber ? "number" : undefined}>
+                <td
+                  key={one.name}
+                  class={one.isNumber ? "number" : undefined}
+                  data-label={one.isQuiet ? undefined : one.name}
+                >
                   {one.cell(row)}
                 </td>
               ))}

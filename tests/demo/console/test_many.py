@@ -223,8 +223,9 @@ class TestOverview:
         overview.page.goto(overview.page.url.rstrip("/") + "/keys")
         overview.page.get_by_role("button", name="New key").first.click()
         overview.page.get_by_label("Access").select_option("deployment")
-        overview.page.get_by_label("Find other deployments").fill("model-00042")
-        overview.page.get_by_label("Deployments", exact=True).select_option("model-00042")
+        overview.page.get_by_label("Search deployments").fill("model-00042")
+        overview.page.get_by_label("model-00042", exact=True).check()
+        overview.page.get_by_text("1 selected.").wait_for()
 
 
 class TestFilters:

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { api, list, must } from "../../api/client";
 import type { Artifact, Deployment, VersionCreate } from "../../api/types";
-import { plain } from "../../lib/format";
+import { day, plain, shortId } from "../../lib/format";
 import { useActing, useLoaded } from "../../ui/hooks";
 import { Button, Dialog, ErrorNote, Field } from "../../ui/parts";
 
@@ -50,7 +50,8 @@ export function AddVersion(props: { deployment: Deployment; onClose: () => void;
               <option value={SAME}>Unchanged</option>
               {fitting.map((one) => (
                 <option key={one.id} value={one.id}>
-                  {plain(one.display_name, 60)}
+                  {plain(one.display_name, 60)} · {day(one.created_at)} · {shortId(one.id)}
+                  {one.id === deployment.artifact_id && " (live)"}
                 </option>
               ))}
             </select>

@@ -2,31 +2,15 @@
 
 import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";
-import { ApiError } from "../../api/errors";
 import type { ChecksUpdate, Deployment, Checks as Kept } from "../../api/types";
 import { moment, ms, plain } from "../../lib/format";
+import { listOf } from "../../lib/json-list";
 import { useActing, useLoaded } from "../../ui/hooks";
 import { Button, Card, Empty, ErrorNote, Field, Skeleton } from "../../ui/parts";
+import { Table } from "../../ui/table";
+import { exampleCheck, hasExample, written } from "./example-check";
 
 type Check = Kept["checks"][number];
-
-const EXAMPLE = `[
-  {
-    "name": "finds the city",
-    "request": {"inputs": "Siemens is in Berlin."},
-    "expect": {"contains": "Berlin"}
-  }
-]`;
-
-function parsed(text: string): Check[] {
-  try {
-    const found: unknown = JSON.parse(text || "[]");
-    if (Array.isArray(found)) return found as Check[];
-  } catch {
-    // Reported below.
-  }
-  throw new ApiError("Checks must be a JSON list.", -1, "page");
-}
 
 export default function Checks({ deployment }: { deployment: Deployment }) {
   const params = { path: { deployment_id: deployment.id } };
@@ -34,16 +18,23 @@ export default function Checks({ deployment }: { deployment: Deployment }) {
   const [text, setText] = useState<string>();
   const keeping = useActing();
   const running = useActing();
+  const adding = useActing();
   const kept = loaded.value;
   if (!kept) return loaded.error ? <ErrorNote error={loaded.error} /> : <Skeleton rows={4} />;
-  const edited = text ?? (kept.checks.length ? JSON.stringify(kept.checks, null, 2) : "");
+  const edited = text ?? (kept.checks.length ? written(kept.checks) : "");
 
   const keep = () =>
     keeping.run(async () => {
-      const body = { checks: parsed(edited) } as unknown as ChecksUpdate;
+      const body = { checks: listOf(edited, "The checks") } as unknown as ChecksUpdate;
       await must(api.PUT("/v1/deployments/{deployment_id}/checks", { params, body }));
       setText(undefined);
       loaded.reload();
+    });
+  const add = () =>
+    adding.run(async () => {
+      const checks = listOf(edited, "The checks");
+      const names = checks.map((one) => String((one as Partial<Check> | null)?.name));
+      setText(written([...checks, await exampleCheck(deployment, names)]));
     });
   const ask = () =>
     running.run(async () => {
@@ -72,30 +63,23 @@ export default function Checks({ deployment }: { deployment: Deployment }) {
               </strong>{" "}
               <span class="note">{moment(kept.report.created_at)}</span>
             </p>
-            <div class="table-wrap" tabIndex={0} role="region" aria-label="Results">
-              <table>
-                <thead>
-                  <tr>
-                    <th scope="col">Check</th>
-                    <th scope="col">Result</th>
-                    <th scope="col" class="number">
-                      Duration
-                    </th>
-                  </tr>
-                </thead>
-                <tbody>
-                  {kept.report.results.map((one) => (
-                    <tr key={one.name}>
-                      <td>{plain(one.name)}</td>
-                      <td class={one.is_passed ? "" : "bad-text"}>
-                        {one.is_passed ? "passed" : plain(one.message, 1000)}
-                      </td>
-                      <td class="number">{ms(one.ms)}</td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
+            <Table
+              label="Results"
+              rows={kept.report.results}
+              keyOf={(one) => one.name}
+              columns={[
+                { name: "Check", cell: (one) => plain(one.name) },
+                {
+                  name: "Result",
+                  cell: (one) => (
+                    <span class={one.is_passed ? "" : "bad-text"}>
+                      {one.is_passed ? "passed" : plain(one.message, 1000)}
+                    </span>
+                  ),
+                },
+                { name: "Duration", isNumber: true, cell: (one) => ms(one.ms) },
+              ]}
+            />
           </>
         ) : (
           <Empty title={kept.checks.length ? "Checks have not run yet." : "No checks yet."}>
@@ -114,19 +98,25 @@ export default function Checks({ deployment }: { deployment: Deployment }) {
               class="code"
               rows={14}
               spellcheck={false}
-              placeholder={EXAMPLE}
               aria-describedby={hint}
               value={edited}
               onInput={(event) => setText(event.currentTarget.value)}
             />
           )}
         </Field>
-        <ErrorNote error={keeping.error} />
+        <ErrorNote error={keeping.error ?? adding.error} />
         <div class="actions">
           <Button kind="primary" isBusy={keeping.isBusy} disabled={text === undefined} onClick={() => void keep()}>
             Save
           </Button>
-          {!edited && <Button onClick={() => setText(EXAMPLE)}>Insert example</Button>}
+          {hasExample(deployment.pipeline) && (
+            <>
+              <Button isBusy={adding.isBusy} onClick={() => void add()}>
+                Add example
+              </Button>
+              <span class="note">This calls the model once and expects the same answer.</span>
+            </>
+          )}
         </div>
       </Card>
     </>

@@ -60,6 +60,13 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
             )}
           </Field>
         )}
+        <Split
+          label={`Traffic: version ${live?.number ?? ""} ${100 - share} %, version ${chosen.number} ${share} %`}
+          parts={[
+            { name: `Version ${live?.number ?? ""} (live)`, value: 100 - share, shade: "shade-0" },
+            { name: `Version ${chosen.number}`, value: share, shade: "shade-1" },
+          ]}
+        />
         <Share
           label={`Version ${live?.number ?? ""}: ${100 - share} %, version ${chosen.number}: ${share} %`}
           hint="Share of calls for each version."
@@ -115,6 +122,42 @@ function Share(props: { label: string; hint: string; value: number; onValue: (va
   );
 }
 
+function latency({ calls, mean_ms: mean, longest_ms: longest }: Comparison["live"]): string {
+  return calls > 0 ? `${ms(mean)} / ${ms(longest)}` : "–";
+}
+
+interface Part {
+  name: string;
+  value: number;
+  shade: string;
+}
+
+/** Stacked bar of parts of a whole, with a legend. */
+function Split({ label, parts }: { label: string; parts: Part[] }) {
+  const total = Math.max(
+    1,
+    parts.reduce((sum, one) => sum + one.value, 0),
+  );
+  const share = (one: Part) => (100 * one.value) / total;
+  return (
+    <div>
+      <div class="memory-bar" role="img" aria-label={label}>
+        {parts.map(
+          (one) =>
+            one.value > 0 && <span key={one.name} class={`segment ${one.shade}`} style={{ width: `${share(one)}%` }} />,
+        )}
+      </div>
+      <p class="legend">
+        {parts.map((one) => (
+          <span key={one.name}>
+            <span class={`swatch ${one.shade}`} aria-hidden="true" /> {one.name}: {percent(one.value / total)}
+          </span>
+        ))}
+      </p>
+    </div>
+  );
+}
+
 function Compared({ deployment, version }: { deployment: Deployment; version: Version }) {
   const loaded = useLoaded((): Promise<Comparison> => {
     const params = { path: { deployment_id: deployment.id, version_id: version.id } };
@@ -123,6 +166,7 @@ function Compared({ deployment, version }: { deployment: Deployment; version: Ve
   useEvery(3_000, loaded.reload);
   const found = loaded.value;
   if (!found) return <ErrorNote error={loaded.error} />;
+  const equal = found.compared - found.differing;
   const facts: [string, string][] = [
     ["Compared", count(found.compared)],
     ["Different", count(found.differing)],
@@ -135,12 +179,22 @@ function Compared({ deployment, version }: { deployment: Deployment; version: Ve
       `${found.mean_cosine?.toFixed(4) ?? "–"} / ${found.least_cosine?.toFixed(4) ?? "–"}`,
     ],
     ["Largest difference", found.difference?.toPrecision(3) ?? "–"],
-    ["Live mean latency", ms(found.live.mean_ms)],
-    ["Mirror mean latency", ms(found.mirror.mean_ms)],
+    ["Live latency, mean / max", latency(found.live)],
+    ["Mirror latency, mean / max", latency(found.mirror)],
   ];
   return (
     <section class="stack" aria-label={`Comparison of version ${version.number}`}>
       <h3>Version {version.number} compared with the live version</h3>
+      {found.compared + found.failed > 0 && (
+        <Split
+          label={`Answers: ${equal} agree, ${found.differing} differ, ${found.failed} failed`}
+          parts={[
+            { name: "Agree", value: equal, shade: "good-shade" },
+            { name: "Differ", value: found.differing, shade: "warn-shade" },
+            { name: "Failed", value: found.failed, shade: "bad-shade" },
+          ]}
+        />
+      )}
       <dl class="facts">
         {facts.map(([name, value]) => (
           <div key={name}>

@@ -3,12 +3,13 @@
 import { useState } from "preact/hooks";
 import { api, must } from "../../api/client";
 import type { Deployment, DeploymentUpdate, Trial, TrialRow } from "../../api/types";
-import { ago, bytes, ms, percent, plain, rate } from "../../lib/format";
+import { ago, bytes, many, ms, percent, plain, rate } from "../../lib/format";
 import { store } from "../../state/store";
 import { useActing, useEvery } from "../../ui/hooks";
 import { usePaged } from "../../ui/paged";
 import { Bar, Button, Card, Confirm, Empty, ErrorNote } from "../../ui/parts";
 import { Status } from "../../ui/status";
+import { Table } from "../../ui/table";
 import { Scatter } from "./scatter";
 
 const OVER = new Set(["completed", "failed", "cancelled"]);
@@ -67,7 +68,7 @@ export default function Trials({ deployment }: { deployment: Deployment }) {
             {trials.rows.slice(1).map((one) => (
               <li key={one.id}>
                 <Status value={one.status} />
-                <span class="grow">{one.rows.length} configurations</span>
+                <span class="grow">{many(one.rows.length, "configuration")}</span>
                 <span class="note">{ago(one.created_at)}</span>
               </li>
             ))}
@@ -97,6 +98,11 @@ function Found(props: { trial: Trial; deployment: Deployment; onUse: (row: Trial
   const { trial, deployment } = props;
   const measured = trial.rows.filter((one) => one.items_per_s != null);
   const first = measured[0];
+  const agreeing = measured.filter((one) => one.status === "measured");
+  const winner =
+    OVER.has(trial.status) && agreeing.length > 1
+      ? agreeing.reduce((a, b) => ((b.items_per_s ?? 0) > (a.items_per_s ?? 0) ? b : a))
+      : undefined;
   return (
     <div class="stack">
       <div class="row">
@@ -105,64 +111,68 @@ function Found(props: { trial: Trial; deployment: Deployment; onUse: (row: Trial
         {!OVER.has(trial.status) && <Bar value={trial.progress} label="Trial" />}
       </div>
       {trial.error && <p class="bad-text">{plain(trial.error.message, 1000)}</p>}
-      {measured.length > 1 && <Scatter rows={measured} nameOf={named} />}
-      <div class="table-wrap" tabIndex={0} role="region" aria-label="Trial results">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Configuration</th>
-              <th scope="col">Result</th>
-              <th scope="col" class="number">
-                Latency
-              </th>
-              <th scope="col" class="number">
-                Inputs per second
-              </th>
-              <th scope="col" class="number">
-                Memory
-              </th>
-              <th scope="col" class="number">
-                Agreement
-              </th>
-              <th scope="col">
-                <span class="visually-hidden">Apply</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {trial.rows.map((row) => (
-              <tr key={named(row)}>
-                <td>{named(row)}</td>
-                <td>
-                  <Status value={row.status} />
-                  {row.reason && <span class="note block">{plain(row.reason, 300)}</span>}
-                </td>
-                <td class="number">{ms(row.alone_ms)}</td>
-                <td class="number">
-                  {rate(row.items_per_s)}
-                  {first?.items_per_s && row.items_per_s && row !== first && (
-                    <span class="note block">{(row.items_per_s / first.items_per_s).toFixed(2)}×</span>
-                  )}
-                </td>
-                <td class="number">{bytes(row.memory_bytes)}</td>
-                <td class="number">
-                  {row.measure === "cosine" ? row.agreement?.toFixed(5) : percent(row.agreement, 1)}
-                </td>
-                <td>
-                  {row.items_per_s != null &&
-                    (row.engine === deployment.engine && row.dtype === deployment.dtype ? (
-                      <span class="note">in use</span>
-                    ) : (
-                      <Button class="small" onClick={() => props.onUse(row)}>
-                        Apply
-                      </Button>
-                    ))}
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      {measured.length > 1 && <Scatter rows={measured} nameOf={named} winner={winner} />}
+      <Table
+        label="Trial results"
+        rows={trial.rows}
+        keyOf={named}
+        columns={[
+          {
+            name: "Configuration",
+            cell: (row) => (
+              <>
+                {named(row)} {row === winner && <strong class="good-text">fastest</strong>}
+                {row === first && <span class="note">reference</span>}
+              </>
+            ),
+          },
+          {
+            name: "Result",
+            cell: (row) => (
+              <span>
+                <Status value={row.status} />
+                {row.reason && <span class="note block">{plain(row.reason, 300)}</span>}
+              </span>
+            ),
+          },
+          { name: "Latency", isNumber: true, cell: (row) => ms(row.alone_ms) },
+          { name: "Inputs per second", isNumber: true, cell: (row) => rate(row.items_per_s) },
+          {
+            name: "Speedup",
+            isNumber: true,
+            cell: (row) =>
+              first?.items_per_s && row.items_per_s ? `${(row.items_per_s / first.items_per_s).toFixed(2)}×` : "–",
+          },
+          { name: "Memory", isNumber: true, cell: (row) => bytes(row.memory_bytes) },
+          { name: "Agreement", isNumber: true, cell: agreement },
+          {
+            name: "Apply",
+            isQuiet: true,
+            cell: (row) =>
+              row.items_per_s != null &&
+              (isUsed(row, deployment) ? (
+                <span class="note">in use</span>
+              ) : (
+                <Button class="small" aria-label={`Apply ${named(row)}`} onClick={() => props.onUse(row)}>
+                  Apply
+                </Button>
+              )),
+          },
+        ]}
+      />
+      <p class="note">
+        Agreement compares the answers with the reference: the share of equal labels or texts, or the lowest cosine
+        similarity. Speedup compares inputs per second.
+      </p>
     </div>
   );
+}
+
+function agreement(row: TrialRow): string {
+  if (row.agreement == null) return "–";
+  return row.measure === "cosine" ? row.agreement.toFixed(5) : percent(row.agreement, 1);
+}
+
+function isUsed(row: TrialRow, { engine, dtype, config }: Deployment): boolean {
+  return row.engine === engine && row.dtype === dtype && (row.weight_format ?? null) === (config.weight_format ?? null);
 }

@@ -1,6 +1,7 @@
 /** Past, current and planned versions of a deployment. */
 
 import { useState } from "preact/hooks";
+import { page } from "../../api/base";
 import { api, must } from "../../api/client";
 import type { Deployment, Version } from "../../api/types";
 import { ago, bytes, moment, plain } from "../../lib/format";
@@ -125,8 +126,14 @@ function Row(props: { version: Version; isLive: boolean; onPromote: () => void; 
         <p class={version.status === "failed" ? "bad-text" : "note"}>{plain(version.message, 2000)}</p>
       )}
       <p class="note">
-        {runs || "default settings"} · {version.artifact_id ?? plain(version.source ?? "")} · needs{" "}
-        {bytes(version.memory.bytes)} · <span title={moment(version.created_at)}>{ago(version.created_at)}</span>
+        {runs || "default settings"} ·{" "}
+        {version.artifact_id ? (
+          <a href={page(`artifacts/${version.artifact_id}`)}>{version.artifact_id}</a>
+        ) : (
+          plain(version.source ?? "")
+        )}{" "}
+        · needs {bytes(version.memory.bytes)} ·{" "}
+        <span title={moment(version.created_at)}>{ago(version.created_at)}</span>
       </p>
       {version.note && <p>{plain(version.note, 1024)}</p>}
     </li>
