@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 from stoker.demo.examples import EXAMPLES, MEDIA
 from stoker.models.tasks.base import Task
 from stoker.models.tasks.registry import TASKS
+from tools.reference.schemas import described, values
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "tasks"
@@ -144,42 +145,9 @@ def _fields(task: Task) -> list[str]:
         default = field.get_default(call_default_factory=True)
         has_default = default is not None and default is not PydanticUndefined and not is_required
         shown = f"`{json.dumps(default)}`" if has_default else "required" if is_required else ""
-        meaning = _found(shape, "description").replace("|", "\\|")
-        rows.append(f"| `{field.alias or name}` | {_values(shape, schema)} | {shown} | {meaning} |")
+        accepted = values(shape, schema.get("$defs", {}))
+        rows.append(f"| `{field.alias or name}` | {accepted} | {shown} | {described(shape)} |")
     return rows
-
-
-def _branches(shape: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    branches = [*shape.get("anyOf", ()), *shape.get("oneOf", ()), *shape.get("allOf", ())]
-    return [branch for branch in branches if branch.get("type") != "null"]
-
-
-def _found(shape: Mapping[str, Any], key: str) -> str:
-    """Returns a schema's text under a key, or that of its first alternative with one."""
-    if key in shape:
-        return " ".join(str(shape[key]).split())
-    return next(filter(None, (_found(branch, key) for branch in _branches(shape))), "")
-
-
-def _values(shape: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Returns the types, choices or range of a schema."""
-    if "$ref" in shape:
-        shape = schema["$defs"][str(shape["$ref"]).rpartition("/")[2]]
-    if branches := _branches(shape):
-        shown = dict.fromkeys(filter(None, (_values(branch, schema) for branch in branches)))
-        return " or ".join(shown)
-    if "enum" in shape:
-        return ", ".join(f"`{choice}`" for choice in shape["enum"])
-    if "const" in shape:
-        return f"`{shape['const']}`"
-    kind = str(shape.get("type", ""))
-    low = shape.get("minimum", shape.get("exclusiveMinimum"))
-    high = shape.get("maximum", shape.get("exclusiveMaximum"))
-    if low is None and high is None:
-        return {"array": "list", "string": "text"}.get(kind, kind)
-    above = "above " if "exclusiveMinimum" in shape else ""
-    below = "below " if "exclusiveMaximum" in shape else ""
-    return f"{above}{low} to {below}{high}" if high is not None else f"from {above}{low}"
 
 
 def main() -> None:
