@@ -52,6 +52,7 @@ def pushed(model: str, name: str) -> str:
 
 SENTIMENT, NER = pushed("tiny-sentiment", "my-model"), pushed("tiny-ner", "tagger")
 NAMED = ("tiny-digits", "tiny-vqa", "tiny-clip", "tiny-transcriber", "tiny-chat")
+RESTORED = "$(grep -o 'http:[^\"]*' restored/server.json)"
 SERVE = "stoker serve\nexport STOKER_API_KEY=$(cat .data/account-key)\n"
 
 PLANS: Mapping[str, Plan] = {
@@ -78,6 +79,13 @@ PLANS: Mapping[str, Plan] = {
         shown=("It is 21 degrees and sunny in Paris.",),
     ),
     "docs/guide/artifacts.md": Plan(replace=MODEL, shown=("ner", "text-classification", "ready")),
+    "docs/guide/backup.md": Plan(
+        Key.SERVER,
+        before=SERVE + SENTIMENT,
+        replace={"stoker serve --data": "SERVER_PORT=0 stoker serve --data"},
+        after=f'curl {RESTORED}/v1/models -H "Authorization: Bearer $STOKER_API_KEY"',
+        shown=('"id":"my-model"',),
+    ),
     "docs/guide/browsers.md": Plan(Key.SERVER),
     "docs/guide/calling.md": Plan(Key.DEMO, shown=("B-PER", '"word":"Par"', "B-PER")),
     "docs/guide/chat.md": Plan(

@@ -9,6 +9,7 @@ CONTAINERS = "needs containers"
 KUBERNETES = "needs Kubernetes"
 GPU = "needs a GPU"
 INSTALLS = "installs packages; tests/client/test_wheel.py installs the same wheel"
+LIBRARY = "needs a library that the tests do not install"
 RAY = "needs several machines; tests/ray/test_fleet.py runs the same commands"
 OTHER_SERVER = "is a request to another server"
 DEVELOPMENT = "runs the tests or the benchmarks themselves"
@@ -35,6 +36,9 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
     ("docs/gpu.md", "tar -xf pack.tar"): OTHER_MACHINE,
     ("docs/guide/installation.md", "make install"): DOWNLOADS,
     ("docs/guide/installation.md", "python3 -m venv"): DOWNLOADS,
+    ("docs/guide/integrations.md", "import os\n\nfrom langchain_openai"): LIBRARY,
+    ("docs/guide/integrations.md", "import os\n\nfrom llama_index"): LIBRARY,
+    ("docs/guide/integrations.md", "import os\n\nimport litellm"): LIBRARY,
     ("docs/guide/language-models.md", "stoker engines install vllm"): DOWNLOADS,
     ("docs/guide/python.md", "make dist-client"): INSTALLS,
     ("docs/guide/ray.md", "export STOKER_DATABASE_URL"): RAY,
