@@ -19,6 +19,7 @@ from stoker.demo.examples import EXAMPLES, MEDIA
 from stoker.models.tasks.base import Task
 from stoker.models.tasks.registry import TASKS
 from tools.reference.schemas import described, values
+from tools.task_pictures import PICTURES, picture
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "tasks"
@@ -65,9 +66,17 @@ def record(state: Mapping[str, Any]) -> None:
     """Stores the responses of a running demo. `state` is the content of its demo.json."""
     headers = {"authorization": f"Bearer {state['account_key']}"}
     with httpx.Client(base_url=state["base_url"], headers=headers, timeout=120) as client:
-        responses = {name: shortened(ask(client, name)) for name in TASKS}
+        answers = {name: ask(client, name) for name in TASKS}
+    responses = {name: shortened(answer) for name, answer in answers.items()}
+    for name in PICTURES:
+        picture_of(name).write_bytes(picture(name, answers[name]))
     RESPONSES.parent.mkdir(exist_ok=True)
     RESPONSES.write_text(json.dumps(responses, indent=1, ensure_ascii=False) + "\n")
+
+
+def picture_of(name: str) -> Path:
+    """Returns the file with the drawn response of a task."""
+    return FOLDER / f"{name}.png"
 
 
 def pages() -> dict[Path, str]:
@@ -99,6 +108,7 @@ def _page(task: Task, response: Any) -> str:
             _json(response),
             "```",
             "",
+            *_drawn(task.name),
             *_cut_note(response),
             *_random_note(example.model),
             "## Fields",
@@ -124,6 +134,12 @@ def _json(response: Any) -> str:
     fields = cast("dict[str, Any]", response).items()
     lines = [f"{json.dumps(name)}: {json.dumps(v, ensure_ascii=False)}" for name, v in fields]
     return "{\n  " + ",\n  ".join(lines) + "\n}"
+
+
+def _drawn(name: str) -> list[str]:
+    if name not in PICTURES:
+        return []
+    return [f"![The picture of the call, and the response]({name}.png)", ""]
 
 
 def _cut_note(response: Any) -> list[str]:
