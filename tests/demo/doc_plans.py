@@ -105,6 +105,8 @@ PLANS: Mapping[str, Plan] = {
             "stoker top ": "stoker top --json ",
             "stoker cluster status": f"{OPERATOR} stoker cluster status",
         },
+        # Bash replaces itself by the last command, which then finds no shell to extend.
+        after=":",
         shown=("7", "red", "a red circle", "seven three one"),
     ),
     "docs/guide/console.md": Plan(
