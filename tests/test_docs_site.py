@@ -20,7 +20,7 @@ def test_the_navigation_lists_every_page_once() -> None:
 @pytest.mark.parametrize(
     ("items", "found"),
     [
-        (["index.md", "faq.md"], "faq.md of the navigation does not exist"),
+        (["index.md", "nowhere.md"], "nowhere.md of the navigation does not exist"),
         (["index.md", {"Again": ["index.md"]}], "index.md is listed twice"),
         ([{"Start": ["index.md"]}], "glossary.md is missing from the navigation"),
     ],

@@ -4,7 +4,8 @@ import json
 
 from stoker.demo.examples import EXAMPLES
 from stoker.models.tasks.registry import TASKS
-from tools.task_pages import CUT, FOLDER, RESPONSES, pages, shortened
+from tools.task_pages import CUT, FOLDER, RESPONSES, pages, picture_of, shortened
+from tools.task_pictures import PICTURES
 
 
 def test_pages_are_written() -> None:
@@ -12,6 +13,11 @@ def test_pages_are_written() -> None:
     assert {*FOLDER.glob("*.md")} == {*written} == {FOLDER / f"{name}.md" for name in TASKS}
     outdated = [path.name for path, text in written.items() if path.read_text() != text]
     assert outdated == [], "run: python -m tools.task_pages"
+
+
+def test_pictures_exist() -> None:
+    assert {*FOLDER.glob("*.png")} == {picture_of(name) for name in PICTURES}
+    assert all(picture_of(name).stat().st_size < 20_000 for name in PICTURES)
 
 
 def test_every_task_has_a_response() -> None:

@@ -18,6 +18,8 @@ from pydantic_core import PydanticUndefined
 from stoker.demo.examples import EXAMPLES, MEDIA
 from stoker.models.tasks.base import Task
 from stoker.models.tasks.registry import TASKS
+from tools.reference.schemas import described, values
+from tools.task_pictures import PICTURES, picture
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "tasks"
@@ -64,9 +66,17 @@ def record(state: Mapping[str, Any]) -> None:
     """Stores the responses of a running demo. `state` is the content of its demo.json."""
     headers = {"authorization": f"Bearer {state['account_key']}"}
     with httpx.Client(base_url=state["base_url"], headers=headers, timeout=120) as client:
-        responses = {name: shortened(ask(client, name)) for name in TASKS}
+        answers = {name: ask(client, name) for name in TASKS}
+    responses = {name: shortened(answer) for name, answer in answers.items()}
+    for name in PICTURES:
+        picture_of(name).write_bytes(picture(name, answers[name]))
     RESPONSES.parent.mkdir(exist_ok=True)
     RESPONSES.write_text(json.dumps(responses, indent=1, ensure_ascii=False) + "\n")
+
+
+def picture_of(name: str) -> Path:
+    """Returns the file with the drawn response of a task."""
+    return FOLDER / f"{name}.png"
 
 
 def pages() -> dict[Path, str]:
@@ -98,6 +108,7 @@ def _page(task: Task, response: Any) -> str:
             _json(response),
             "```",
             "",
+            *_drawn(task.name),
             *_cut_note(response),
             *_random_note(example.model),
             "## Fields",
@@ -125,6 +136,12 @@ def _json(response: Any) -> str:
     return "{\n  " + ",\n  ".join(lines) + "\n}"
 
 
+def _drawn(name: str) -> list[str]:
+    if name not in PICTURES:
+        return []
+    return [f"![The picture of the call, and the response]({name}.png)", ""]
+
+
 def _cut_note(response: Any) -> list[str]:
     is_cut = CUT in json.dumps(response, ensure_ascii=False)
     return ["`…` stands for the rest of a list or text.", ""] if is_cut else []
@@ -144,42 +161,9 @@ def _fields(task: Task) -> list[str]:
         default = field.get_default(call_default_factory=True)
         has_default = default is not None and default is not PydanticUndefined and not is_required
         shown = f"`{json.dumps(default)}`" if has_default else "required" if is_required else ""
-        meaning = _found(shape, "description").replace("|", "\\|")
-        rows.append(f"| `{field.alias or name}` | {_values(shape, schema)} | {shown} | {meaning} |")
+        accepted = values(shape, schema.get("$defs", {}))
+        rows.append(f"| `{field.alias or name}` | {accepted} | {shown} | {described(shape)} |")
     return rows
-
-
-def _branches(shape: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    branches = [*shape.get("anyOf", ()), *shape.get("oneOf", ()), *shape.get("allOf", ())]
-    return [branch for branch in branches if branch.get("type") != "null"]
-
-
-def _found(shape: Mapping[str, Any], key: str) -> str:
-    """Returns a schema's text under a key, or that of its first alternative with one."""
-    if key in shape:
-        return " ".join(str(shape[key]).split())
-    return next(filter(None, (_found(branch, key) for branch in _branches(shape))), "")
-
-
-def _values(shape: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Returns the types, choices or range of a schema."""
-    if "$ref" in shape:
-        shape = schema["$defs"][str(shape["$ref"]).rpartition("/")[2]]
-    if branches := _branches(shape):
-        shown = dict.fromkeys(filter(None, (_values(branch, schema) for branch in branches)))
-        return " or ".join(shown)
-    if "enum" in shape:
-        return ", ".join(f"`{choice}`" for choice in shape["enum"])
-    if "const" in shape:
-        return f"`{shape['const']}`"
-    kind = str(shape.get("type", ""))
-    low = shape.get("minimum", shape.get("exclusiveMinimum"))
-    high = shape.get("maximum", shape.get("exclusiveMaximum"))
-    if low is None and high is None:
-        return {"array": "list", "string": "text"}.get(kind, kind)
-    above = "above " if "exclusiveMinimum" in shape else ""
-    below = "below " if "exclusiveMaximum" in shape else ""
-    return f"{above}{low} to {below}{high}" if high is not None else f"from {above}{low}"
 
 
 def main() -> None:

@@ -239,7 +239,8 @@ class TestReadme:
         assert answer["choices"][0]["message"]["content"] == "Grass is green."
 
     def test_guide(self, shell: Any, demo: Server, state: Any, tmp_path: Path) -> None:
-        pages = [page.read_text() for page in guide_pages() if page.name != "python.md"]
+        others = ("python.md", "integrations.md")
+        pages = [page.read_text() for page in guide_pages() if page.name not in others]
         block = "\n".join(re.findall(r"```python\n(.*?)```", "\n".join(pages), re.DOTALL))
         sound = tmp_path / "speech.mp3"
         block = block.replace('"speech.mp3"', repr(str(sound)))

@@ -1,16 +1,21 @@
 """The responses that docs/tasks/ shows are those of the demo's models."""
 
+import io
 import json
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from stoker.demo.examples import EXAMPLES
 from stoker.models.tasks.registry import TASKS
 from tests.support.server import Server
 from tools import task_pages
+from tools.task_pictures import PICTURES, picture
 
 TOLERANCE = 0.02
+TONES, MOST_PIXELS = 16, 0.02
 VARYING = {"id"}
 SAME_CHARS = 20
 """Characters that all encodings of one picture have in common."""
@@ -44,3 +49,18 @@ def test_the_shown_response_is_the_real_one(demo: Server, state: Any, name: str)
         answer = task_pages.shortened(task_pages.ask(client, name))
     is_random = EXAMPLES[name].model.startswith("random-")
     assert is_about(shown, answer, is_random=is_random), answer
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_picture_shows_the_real_response(demo: Server, state: Any, name: str) -> None:
+    with demo.client(state["account_key"]) as client:
+        drawn = picture(name, task_pages.ask(client, name))
+    real, shown = (
+        np.asarray(Image.open(io.BytesIO(content)), dtype=float)
+        for content in (drawn, task_pages.picture_of(name).read_bytes())
+    )
+    assert real.shape == shown.shape
+    # Text of scores and edges of masks may differ by some pixels between processors.
+    assert (np.abs(real - shown) > TONES).mean() < MOST_PIXELS
+    (left,) = {real.shape[1] // 2}
+    assert np.abs(real[:, :left] - real[:, -left:]).max() > TONES

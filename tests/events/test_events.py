@@ -18,6 +18,7 @@ from stoker.store import db
 from tests.events.support import key_of, listening
 from tests.support.app import App, serving
 from tests.support.rows import video
+from tools.reference import events as reference
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
 
@@ -66,6 +67,7 @@ class TestWhatIsTold:
             hello = await ear.until(lambda name, _: name == "hello")
         assert ear.told[0] == ("hello", hello)
         assert hello["version"] == stoker.__version__
+        assert set(hello) == set(reference.MESSAGES["hello"])
 
     async def test_artifacts(self, app: App) -> None:
         client = await app.account()
@@ -117,24 +119,12 @@ class TestWhatIsTold:
         assert (notice["deployment_id"], notice["model"]) == (identifier, "sentiment")
         assert [worker["status"] for worker in shown["workers"]] == ["ready"]
         deployment_stats = stats["deployments"][identifier]
-        assert set(deployment_stats) == {
-            "requests_per_s",
-            "errors_per_s",
-            "p50_ms",
-            "p99_ms",
-            "queue",
-            "replicas",
-            "memory_bytes",
-        }
+        assert set(deployment_stats) == set(reference.DEPLOYMENT_STATS)
         assert deployment_stats["replicas"] == 1 and deployment_stats["errors_per_s"] == 0
         assert 0 < deployment_stats["p50_ms"] <= deployment_stats["p99_ms"]
-        assert set(stats["memory"]) == {
-            "budget_bytes",
-            "held_bytes",
-            "used_bytes",
-            "devices",
-            "waiting",
-        }
+        assert set(stats["memory"]) == set(reference.MEMORY_STATS)
+        assert set(stats) == set(reference.MESSAGES["stats"])
+        assert set(notice) == set(reference.MESSAGES["notice"])
         balance = (await client.get("/v1/credits")).json()["balance"]
         assert float(stats["credits"]["balance"]) == pytest.approx(float(balance), abs=1)
 

@@ -9,7 +9,11 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CONFIG = ROOT / "zensical.toml"
-PLACES: Mapping[str, str] = {"README.md": "index.md", "bench/README.md": "benchmarks.md"}
+PLACES: Mapping[str, str] = {
+    "README.md": "index.md",
+    "SECURITY.md": "security_policy.md",
+    "bench/README.md": "benchmarks.md",
+}
 """Maps Markdown files outside docs/ to their pages, if those have other names."""
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _SENTENCE = re.compile(r".*?[.:](?=\s|$)", re.DOTALL)

@@ -104,8 +104,8 @@ class RuntimeSettings(BaseSettings):
     gpu_sleep: bool = Field(
         default=True,
         description=(
-            "Move the GPU memory of an idle `warm` replica to main memory if others need the GPU "
-            "and the driver (570 or later) or vLLM supports it. Off: unload the replica."
+            "Move the GPU memory of an idle `warm` replica to main memory if others need the GPU. "
+            "This needs driver 570 or later, or vLLM. Off: unload the replica."
         ),
     )
     gpu_prepared_workers: int = Field(

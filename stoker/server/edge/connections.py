@@ -146,7 +146,7 @@ class Connections:
         )
         ended = CounterMetricFamily(
             "stoker_connections_ended",
-            "Connections that the server closed without a complete response, by reason.",
+            f"Connections that the server closed, by reason: {', '.join(Ended)}.",
             labels=["reason"],
         )
         for limit in RefusalReason:

@@ -63,7 +63,7 @@ def of_replicas(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
     yield _by(
         CounterMetricFamily(
             "stoker_speculated_tokens",
-            "Guessed tokens of answers: `drafted` were computed, `accepted` were right.",
+            "Tokens of speculative decoding: `drafted`, and `accepted` of them.",
             labels=[*MODEL, "outcome"],
         ),
         rows,
@@ -86,7 +86,9 @@ def of_statuses(statuses: Counter[Status]) -> Metric:
 def of_http(answers: Mapping[tuple[str, str], Answers]) -> Iterable[Metric]:
     labels = ["route", "method"]
     requests = CounterMetricFamily(
-        "stoker_http_requests", "HTTP requests.", labels=[*labels, "status"]
+        "stoker_http_requests",
+        "HTTP requests by route template. `none` is an unknown path.",
+        labels=[*labels, "status"],
     )
     seconds = HistogramMetricFamily(
         "stoker_http_request_seconds", "Time until the end of the response.", labels=labels
@@ -101,7 +103,7 @@ def of_http(answers: Mapping[tuple[str, str], Answers]) -> Iterable[Metric]:
 def build_info() -> Metric:
     return InfoMetricFamily(
         "stoker_build",
-        "What runs.",
+        "Release of Stoker and of Python.",
         {"version": stoker.__version__, "python": platform.python_version()},
     )
 
@@ -151,7 +153,9 @@ def _worked_on(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
 
     yield _by(
         CounterMetricFamily(
-            "stoker_tokens", "Tokens that models read and wrote.", labels=[*MODEL, "direction"]
+            "stoker_tokens",
+            "Tokens that models read (`input`) and wrote (`output`).",
+            labels=[*MODEL, "direction"],
         ),
         rows,
         lambda row: {
@@ -168,7 +172,7 @@ def _lives(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
     yield _by(
         CounterMetricFamily(
             "stoker_cold_starts",
-            "Replica starts, by outcome: `loaded` or the reason of the failure.",
+            "Replica starts, by outcome: `loaded`, `load_failed`, `load_timeout`, `files_missing`.",
             labels=[*MODEL, "outcome"],
         ),
         rows,

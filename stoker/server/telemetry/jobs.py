@@ -17,7 +17,9 @@ def queue_lengths(database: Database, tables: Mapping[str, type[Job]]) -> Source
 
     async def collect() -> Iterable[Metric]:
         family = GaugeMetricFamily(
-            "stoker_jobs", "Waiting and running jobs.", labels=["kind", "status"]
+            "stoker_jobs",
+            "Waiting and running jobs of all servers on the database.",
+            labels=["kind", "status"],
         )
         for kind, table in tables.items():
             async with database.reading() as session:

@@ -104,7 +104,7 @@ class LoopWatch:
         waits.add_metric([], self._waits.buckets, self._waits.total)
         long_steps = CounterMetricFamily(
             "stoker_event_loop_long_steps",
-            "Event loop steps that exceeded the limit. The log names them.",
+            "Event loop steps that took more processor time than `STOKER_LOOP_STEP_LIMIT_MS`.",
         )
         long_steps.add_metric([], self._long_steps)
         longest = GaugeMetricFamily(
