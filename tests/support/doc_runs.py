@@ -15,6 +15,7 @@ OTHER_SERVER = "is a request to another server"
 DEVELOPMENT = "runs the tests or the benchmarks themselves"
 OTHER_MACHINE = "prepares a machine without a network"
 OWN_POSTGRES = "needs a database of the reader's"
+OWN_BUCKET = "needs the tool aws; tests/buckets/test_backups.py saves and restores in the same order"
 
 MOVING = "tests/demo/test_pages.py::test_calls_of_pages_for_users_of_other_servers"
 
@@ -25,17 +26,19 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
     ("README.md", "make demo"): DOWNLOADS,
     ("README.md", "make test "): DEVELOPMENT,
     ("CONTRIBUTING.md", "make test "): DEVELOPMENT,
+    ("CONTRIBUTING.md", "mmdebstrap"): CONTAINERS,
     ("deploy/package.md", "python3 -m venv"): DOWNLOADS,
     ("docs/containers.md", "podman build"): CONTAINERS,
     ("docs/containers.md", "umask 077"): CONTAINERS,
     ("docs/containers.md", "echo STOKER_RUNTIME=ray"): CONTAINERS,
-    ("docs/containers.md", "cat > stoker.yaml"): KUBERNETES,
+    ("docs/kubernetes.md", "cat > stoker.yaml"): KUBERNETES,
     ("docs/gpu.md", ".venv/bin/stoker doctor --gpu"): GPU,
     ("docs/gpu.md", "make bench-gpu"): GPU,
     ("docs/gpu.md", "mkdir -p pack/wheels"): OTHER_MACHINE,
     ("docs/gpu.md", "tar -xf pack.tar"): OTHER_MACHINE,
     ("docs/guide/installation.md", "make install"): DOWNLOADS,
     ("docs/guide/installation.md", "python3 -m venv"): DOWNLOADS,
+    ("docs/guide/installation.md", "docker build"): CONTAINERS,
     ("docs/guide/integrations.md", "import os\n\nfrom langchain_openai"): LIBRARY,
     ("docs/guide/integrations.md", "import os\n\nfrom llama_index"): LIBRARY,
     ("docs/guide/integrations.md", "import os\n\nimport litellm"): LIBRARY,
@@ -43,6 +46,8 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
     ("docs/guide/python.md", "make dist-client"): INSTALLS,
     ("docs/guide/ray.md", "export STOKER_DATABASE_URL"): RAY,
     ("docs/guide/several-servers.md", "psql"): OWN_POSTGRES,
+    ("docs/guide/several-servers.md", "pg_dump"): OWN_BUCKET,
+    ("docs/guide/several-servers.md", "createdb"): OWN_BUCKET,
     ("docs/moving/hf-endpoints.md", "curl https://endpoint.example"): OTHER_SERVER,
     ("docs/moving/infinity.md", "curl http://127.0.0.1:7997"): OTHER_SERVER,
     ("docs/moving/tei.md", "curl http://127.0.0.1:8080/embed"): OTHER_SERVER,
