@@ -70,7 +70,7 @@ def root(
     ] = False,
 ) -> None:
     """Serve your team's machine-learning models."""
-    ctx.obj = Context(given_url=base_url, given_key=api_key, account=account)
+    ctx.obj = Context.given(base_url, api_key, account)
 
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,10 +15,19 @@ from stoker.client.errors import ApiError, BrokenConnectionError, UnreachableErr
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 EVENTS, DEPLOYMENTS, MACHINE = "/v1/events", "/v1/deployments", "/v1/machine"
 SILENCE_S = 30.0
 AGAIN_S = 1.0
+SortKey = Literal["requests", "errors", "latency", "queue", "memory", "name"]
+SORT_FIELDS: Mapping[str, str] = {
+    "requests": "requests_per_s",
+    "errors": "errors_per_s",
+    "latency": "p99_ms",
+    "queue": "queue",
+    "memory": "memory_bytes",
+}
 TEN_YEARS = 3650
 """Ten years in days."""
 NUMBERS = 76
@@ -41,16 +50,21 @@ AT_REST: Mapping[str, Any] = {
 STYLES = {"ready": "green", "starting": "yellow", "stopping": "yellow", "failed": "bold red"}
 
 
-def top(ctx: typer.Context, as_json: AsJson = False) -> None:
+def top(
+    ctx: typer.Context,
+    *,
+    sort: Annotated[SortKey, typer.Option(help="Column to sort by, largest first.")] = "requests",
+    as_json: AsJson = False,
+) -> None:
     """Show live requests, latency, memory and waiting models. Stop with Ctrl-C."""
     server, out = client(ctx), output.console()
-    snapshots = _snapshots(server)
+    snapshots = _snapshots(server, sort)
     if as_json or not out.is_terminal:
         snapshot = next(snapshots)
         if as_json:
             output.print_json(snapshot)
         else:
-            out.print(_shown(snapshot, out.width))
+            out.print(_shown(snapshot, out.width, None))
         return
     from rich.live import Live
 
@@ -58,14 +72,14 @@ def top(ctx: typer.Context, as_json: AsJson = False) -> None:
         while True:
             try:
                 for snapshot in snapshots:
-                    live.update(_shown(snapshot, out.width), refresh=True)
+                    live.update(_shown(snapshot, out.width, out.height), refresh=True)
             except (BrokenConnectionError, UnreachableError) as error:
                 live.console.print(output.printable(error.message), style="yellow")
             time.sleep(AGAIN_S)
-            snapshots = _snapshots(server)
+            snapshots = _snapshots(server, sort)
 
 
-def _snapshots(server: Client) -> Iterator[JsonObject]:
+def _snapshots(server: Client, sort: SortKey) -> Iterator[JsonObject]:
     """Yields the current state each time the server sends an update."""
     known: dict[str, JsonObject] = {}
     request = ApiRequest(method="GET", path=EVENTS, timeout_s=SILENCE_S)
@@ -77,7 +91,7 @@ def _snapshots(server: Client) -> Iterator[JsonObject]:
         elif name == "deployment.deleted":
             known.pop(data["id"], None)
         elif name == "stats":
-            yield _snapshot(known, data)
+            yield _snapshot(known, data, sort)
 
 
 def _deployments(server: Client) -> list[JsonObject]:
@@ -91,7 +105,7 @@ def _deployments(server: Client) -> list[JsonObject]:
     return [{**replica, "id": replica["deployment_id"], "readiness": ""} for replica in replicas]
 
 
-def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject) -> JsonObject:
+def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject, sort: SortKey) -> JsonObject:
     rows: list[JsonObject] = [
         {
             "id": identifier,
@@ -104,8 +118,15 @@ def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject) -> JsonObject:
         }
         for identifier, deployment in known.items()
     ]
-    rows.sort(key=lambda row: (-row["requests_per_s"], -row["memory_bytes"], row["model"]))
+    rows.sort(key=lambda row: (*_rank(row, sort), -row["memory_bytes"], row["model"]))
     return {**stats, "deployments": rows}
+
+
+def _rank(row: JsonObject, sort: SortKey) -> tuple[float, ...]:
+    """Returns the first part of a row's place. The busiest of equal rows comes first."""
+    if sort == "name":
+        return ()
+    return (-(row[SORT_FIELDS[sort]] or 0), -row["requests_per_s"], -row["queue"])
 
 
 def _devices_of(deployment: JsonObject) -> str:
@@ -114,18 +135,25 @@ def _devices_of(deployment: JsonObject) -> str:
     return ",".join(sorted({worker["device"] for worker in workers} - {""}))
 
 
-def _shown(found: JsonObject, width: int) -> "RenderableType":
+def _shown(found: JsonObject, width: int, height: int | None) -> "RenderableType":
+    """Returns the state as text and a table of at most `height` lines."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
+    lines = _about(found)
+    rows: list[JsonObject] = found["deployments"]
+    # Two lines are for the header and for the number of rows that do not fit.
+    fitting = len(rows) if height is None else max(1, height - len(lines) - 2)
+    if len(rows) == fitting + 1:
+        fitting += 1
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in ("MODEL", "STATUS", "DEVICE"):
         table.add_column(header, no_wrap=True)
     for header in ("REQ/S", "ERR/S", "P50", "P99", "QUEUE", "REPLICAS", "MEMORY"):
         table.add_column(header, justify="right", no_wrap=True)
     room = max(LEAST_NAME, width - NUMBERS)
-    for row in found["deployments"]:
+    for row in rows[:fitting]:
         table.add_row(
             Text(output.shortened(output.printable(row["model"]), room)),
             Text(row["status"], STYLES.get(row["status"], "")),
@@ -138,7 +166,15 @@ def _shown(found: JsonObject, width: int) -> "RenderableType":
             str(row["replicas"]),
             output.size(row["memory_bytes"]),
         )
-    lines: list[RenderableType] = [Text(_memory(found["memory"]))]
+    more = [Text(f"and {len(rows) - fitting} more", "dim")] if len(rows) > fitting else []
+    return Group(*lines, table, *more)
+
+
+def _about(found: JsonObject) -> "list[Text]":
+    """Returns a line for each memory, the credits and each waiting model."""
+    from rich.text import Text
+
+    lines = [Text(_memory(found["memory"]))]
     lines += [Text(output.printable(_device(entry))) for entry in found["memory"]["devices"]]
     if credit := found["credits"]:
         days = credit["days_left"]
@@ -153,7 +189,7 @@ def _shown(found: JsonObject, width: int) -> "RenderableType":
     ]
     if not found["deployments"]:
         lines.append(Text("No deployments yet."))
-    return Group(*lines, table)
+    return lines
 
 
 def _memory(memory: JsonObject) -> str:
