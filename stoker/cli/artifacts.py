@@ -12,7 +12,7 @@ from stoker.cli.context import client, context
 from stoker.cli.imports import Reference, import_new, imported, token_from
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.progress import push_progress
-from stoker.cli.update import update
+from stoker.cli.upgrade import upgrade
 from stoker.client.client import ApiRequest, Client, JsonObject, quoted
 from stoker.client.errors import StokerError, WrongUseError
 from stoker.client.push import Uploader
@@ -225,7 +225,8 @@ def import_model(
     output.show_object(imported_model, DETAILS, as_json=as_json)
 
 
-app.command()(update)
+app.command()(upgrade)
+app.command("update", hidden=True)(upgrade)
 
 
 @app.command()

@@ -13,7 +13,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from stoker.cli.panels import PANEL_OF
+from stoker.cli.panels import CALLS, PANEL_OF
 from stoker.client.errors import ApiError
 
 
@@ -162,6 +162,8 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, *, commands: dict[str, Any], **attributes: Any) -> None:
         super().__init__(**attributes)
+        for command in commands.values():
+            command.get_params = partial(_plain_parameters, command.get_params)
         self.commands = self._lazy = LazyCommands(commands, ENTRIES)
         self._is_listing = False
 
@@ -182,7 +184,8 @@ class LazyGroup(TyperGroup):
         except ApiError as error:
             from stoker.cli import model_hints
 
-            model_hints.explain(error, ctx.obj)
+            is_call = PANEL_OF.get(ctx.invoked_subcommand) == CALLS
+            model_hints.explain(error, ctx.obj, is_call=is_call)
             raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -24,8 +24,8 @@ _COMMANDS = {
 """Maps an endpoint to its command. All others have `stoker call`."""
 
 
-def explain(error: ApiError, settings: Context) -> None:
-    """Sets the hint of an error about an unknown model, or about a model of another task."""
+def explain(error: ApiError, settings: Context, *, is_call: bool) -> None:
+    """Sets the hint of an error about an unknown model, or of a call of a model of another task."""
     named = _NAME.search(error.message)
     if error.code not in (_UNKNOWN, _WRONG_TASK) or not named:
         return
@@ -34,7 +34,7 @@ def explain(error: ApiError, settings: Context) -> None:
         if error.code == _UNKNOWN:
             known = [model["id"] for model in server.pages(MODELS)]
             error.hint = hints.similar(named[1], known, "") or None
-        else:
+        elif is_call:
             endpoints: list[str] = server.get(f"{MODELS}/{quoted(named[1])}")["endpoints"]
             commands = dict.fromkeys(_COMMANDS.get(path, "call") for path in endpoints)
             shown = [f"'stoker {command} {named[1]} …'" for command in commands]

@@ -102,7 +102,7 @@ def print_table(
     heads = [name.upper() for name in header] if header else []
     columns = [[row[index] for row in cells] for index in range(len(cells[0]) if cells else 0)]
     widths = [
-        max(_least_width(column), _longest_word(heads[index]) if heads else 0)
+        max(_least_width(column), len(heads[index]) if heads else 0)
         for index, column in enumerate(columns)
     ]
     if heads and out.is_terminal and sum(widths) + GAP * len(widths) > out.width:

@@ -1,4 +1,4 @@
-"""`stoker artifacts update`: imports a newer commit and rolls it out to deployments."""
+"""`stoker artifacts upgrade`: imports a newer commit and rolls it out to deployments."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from stoker.client.client import JsonObject, quoted
 from stoker.client.errors import StokerError
 
 
-def update(
+def upgrade(
     ctx: typer.Context,
     which: Which,
     *,
