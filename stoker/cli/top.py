@@ -2,7 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -14,7 +15,7 @@ from stoker.client.client import ApiRequest, Client, JsonObject
 from stoker.client.errors import ApiError, BrokenConnectionError, UnreachableError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.text import Text
 
 EVENTS, DEPLOYMENTS, MACHINE = "/v1/events", "/v1/deployments", "/v1/machine"
@@ -30,10 +31,10 @@ SORT_FIELDS: Mapping[str, str] = {
 }
 TEN_YEARS = 3650
 """Ten years in days."""
-NUMBERS = 76
-"""Width of the other columns in characters. The model name gets the rest."""
 LEAST_NAME = 16
-"""Minimum width of the model name in characters."""
+"""Minimum width of the model name in characters. It gets the room that other columns leave."""
+GAP = 2
+"""Spaces between two columns."""
 DEVICE = 8
 """Width of the device in characters."""
 BAR = 30
@@ -50,6 +51,31 @@ AT_REST: Mapping[str, Any] = {
 STYLES = {"ready": "green", "starting": "yellow", "stopping": "yellow", "failed": "bold red"}
 
 
+@dataclass(frozen=True)
+class TopColumn:
+    head: str
+    width: int
+    """Width of the longest usual cell or of the head, in characters."""
+    cell: Callable[[JsonObject], str]
+    justify: Literal["left", "right"] = "right"
+
+
+COLUMNS = (
+    TopColumn("MODEL", LEAST_NAME, lambda row: row["model"], "left"),
+    TopColumn("STATUS", 8, lambda row: row["status"], "left"),
+    TopColumn("DEVICE", DEVICE, lambda row: output.shortened(row["device"], DEVICE), "left"),
+    TopColumn("REQ/S", 6, lambda row: f"{row['requests_per_s']:.1f}"),
+    TopColumn("ERR/S", 5, lambda row: f"{row['errors_per_s']:.1f}"),
+    TopColumn("P50", 8, lambda row: _ms(row["p50_ms"])),
+    TopColumn("P99", 8, lambda row: _ms(row["p99_ms"])),
+    TopColumn("QUEUE", 5, lambda row: str(row["queue"])),
+    TopColumn("REPLICAS", 8, lambda row: str(row["replicas"])),
+    TopColumn("MEMORY", 8, lambda row: output.size(row["memory_bytes"])),
+)
+FIRST_TO_GO = ("DEVICE", "REPLICAS", "ERR/S", "P50", "QUEUE", "STATUS", "P99")
+"""Columns that narrow terminals have no room for, the least important one first."""
+
+
 def top(
     ctx: typer.Context,
     *,
@@ -64,7 +90,7 @@ def top(
         if as_json:
             output.print_json(snapshot)
         else:
-            out.print(_shown(snapshot, out.width, None))
+            out.print(_shown(snapshot, out))
         return
     from rich.live import Live
 
@@ -72,7 +98,7 @@ def top(
         while True:
             try:
                 for snapshot in snapshots:
-                    live.update(_shown(snapshot, out.width, out.height), refresh=True)
+                    live.update(_shown(snapshot, out, fits=True), refresh=True)
             except (BrokenConnectionError, UnreachableError) as error:
                 live.console.print(output.printable(error.message), style="yellow")
             time.sleep(AGAIN_S)
@@ -118,7 +144,7 @@ def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject, sort: SortKey)
         }
         for identifier, deployment in known.items()
     ]
-    rows.sort(key=lambda row: (*_rank(row, sort), -row["memory_bytes"], row["model"]))
+    rows.sort(key=lambda row: (*_rank(row, sort), row["model"]))
     return {**stats, "deployments": rows}
 
 
@@ -126,7 +152,8 @@ def _rank(row: JsonObject, sort: SortKey) -> tuple[float, ...]:
     """Returns the first part of a row's place. The busiest of equal rows comes first."""
     if sort == "name":
         return ()
-    return (-(row[SORT_FIELDS[sort]] or 0), -row["requests_per_s"], -row["queue"])
+    fields = (SORT_FIELDS[sort], "requests_per_s", "queue", "memory_bytes")
+    return tuple(-(row[field] or 0) for field in fields)
 
 
 def _devices_of(deployment: JsonObject) -> str:
@@ -135,8 +162,12 @@ def _devices_of(deployment: JsonObject) -> str:
     return ",".join(sorted({worker["device"] for worker in workers} - {""}))
 
 
-def _shown(found: JsonObject, width: int, height: int | None) -> "RenderableType":
-    """Returns the state as text and a table of at most `height` lines."""
+def _shown(found: JsonObject, out: "Console", *, fits: bool = False) -> "RenderableType":
+    """Returns the state as text and a table.
+
+    Args:
+        fits: leave out deployments that exceed the terminal's height.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -144,30 +175,36 @@ def _shown(found: JsonObject, width: int, height: int | None) -> "RenderableType
     lines = _about(found)
     rows: list[JsonObject] = found["deployments"]
     # Two lines are for the header and for the number of rows that do not fit.
-    fitting = len(rows) if height is None else max(1, height - len(lines) - 2)
-    if len(rows) == fitting + 1:
-        fitting += 1
+    used = sum(len(line.wrap(out, out.width)) for line in lines) + 2
+    count = max(1, out.height - used) if fits and used + len(rows) > out.height + 1 else len(rows)
+    columns = _columns(out.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("MODEL", "STATUS", "DEVICE"):
-        table.add_column(header, no_wrap=True)
-    for header in ("REQ/S", "ERR/S", "P50", "P99", "QUEUE", "REPLICAS", "MEMORY"):
-        table.add_column(header, justify="right", no_wrap=True)
-    room = max(LEAST_NAME, width - NUMBERS)
-    for row in rows[:fitting]:
-        table.add_row(
-            Text(output.shortened(output.printable(row["model"]), room)),
-            Text(row["status"], STYLES.get(row["status"], "")),
-            output.shortened(row["device"], DEVICE),
-            f"{row['requests_per_s']:.1f}",
-            Text(f"{row['errors_per_s']:.1f}", "red" if row["errors_per_s"] else ""),
-            _ms(row["p50_ms"]),
-            _ms(row["p99_ms"]),
-            str(row["queue"]),
-            str(row["replicas"]),
-            output.size(row["memory_bytes"]),
-        )
-    more = [Text(f"and {len(rows) - fitting} more", "dim")] if len(rows) > fitting else []
+    for column in columns:
+        table.add_column(column.head, no_wrap=True, justify=column.justify)
+    room = max(LEAST_NAME, out.width - sum(column.width + GAP for column in columns[1:]))
+    for row in rows[:count]:
+        name = output.shortened(output.printable(row["model"]), room)
+        table.add_row(Text(name), *(_cell(column, row) for column in columns[1:]))
+    more = [Text(f"and {len(rows) - count} more", "dim")] if len(rows) > count else []
     return Group(*lines, table, *more)
+
+
+def _cell(column: TopColumn, row: JsonObject) -> "Text":
+    from rich.text import Text
+
+    is_error = column.head == "ERR/S" and row["errors_per_s"]
+    text = column.cell(row)
+    return Text(text, "red" if is_error else STYLES.get(text, ""))
+
+
+def _columns(width: int) -> "list[TopColumn]":
+    """Returns the columns that a terminal of this width has room for."""
+    columns = list(COLUMNS)
+    for head in FIRST_TO_GO:
+        if LEAST_NAME + sum(column.width + GAP for column in columns[1:]) <= width:
+            break
+        columns = [column for column in columns if column.head != head]
+    return columns
 
 
 def _about(found: JsonObject) -> "list[Text]":
