@@ -12,7 +12,7 @@ import typer
 
 from stoker.cli import output
 from stoker.cli.call import TIMEOUT_S, Model, Parameters, parsed_parameters
-from stoker.cli.chat_commands import HELP, Conversation, run_command
+from stoker.cli.chat_commands import HELP, ChatSession, run_command
 from stoker.cli.context import client
 from stoker.cli.inputs import CHAT
 from stoker.client.client import ApiRequest, Client, JsonObject
@@ -50,25 +50,25 @@ def chat(
     """
     server = client(ctx)
     options = parsed_parameters(parameters or [])
-    conversation = Conversation(model, system, options, list(images or []))
+    session = ChatSession(model, system, options, list(images or []))
     if text is not None:
-        _exchange(server, conversation, text)
+        _exchange(server, session, text)
     elif sys.stdin.isatty():
-        _converse(server, conversation)
+        _converse(server, session)
     else:
         for line in sys.stdin:
             if message := line.strip():
-                _exchange(server, conversation, message)
+                _exchange(server, session, message)
 
 
-def _converse(server: Client, conversation: Conversation) -> None:
+def _converse(server: Client, session: ChatSession) -> None:
     """Chats on the terminal. An error or Ctrl-C ends an answer, but not the chat."""
     output.say(f"{HELP.splitlines()[0]} /help lists all commands.", "dim")
     for line in _typed_lines():
         try:
             if not line.startswith("/"):
-                _exchange(server, conversation, line.strip())
-            elif not run_command(conversation, line.strip()):
+                _exchange(server, session, line.strip())
+            elif not run_command(session, line.strip()):
                 return
         except StokerError as error:
             output.show_error(error)
@@ -93,18 +93,22 @@ def _typed_lines() -> Iterator[str]:
             yield line
 
 
-def _exchange(server: Client, conversation: Conversation, text: str) -> None:
+def _exchange(server: Client, session: ChatSession, text: str) -> None:
     """Sends a message and prints the answer. Keeps both, even if the answer was stopped."""
-    body = conversation.request(text)
-    answer, measured = "", Measured()
+    body = session.request(text)
+    answer, measured, waiting = "", Measured(), contextlib.ExitStack()
     try:
-        for piece in _pieces(server, body, measured):
-            answer += piece
-            output.write(piece)
+        with waiting:
+            if sys.stderr.isatty():
+                waiting.enter_context(output.spinner(f"{session.model}: waiting …"))
+            for piece in _pieces(server, body, measured):
+                waiting.close()
+                answer += piece
+                output.write(piece)
         output.write("\n")
     finally:
         if answer:
-            conversation.add(body["messages"][-1], answer)
+            session.add(body["messages"][-1], answer)
     if sys.stderr.isatty() and (speed := measured.shown()):
         output.say(speed, "dim")
 

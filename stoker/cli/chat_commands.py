@@ -1,4 +1,4 @@
-"""Commands in `stoker chat`, and the conversation that they change."""
+"""Commands in `stoker chat`, and the session that they change."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ Ctrl-D ends the chat, Ctrl-C stops an answer.
 A message that begins with / needs a space before it."""
 
 
-class Conversation:
+class ChatSession:
     """Messages and parameters of a chat with one model."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Conversation:
         return [*parts, {"type": "text", "text": text}]
 
 
-def run_command(conversation: Conversation, line: str) -> bool:
+def run_command(session: ChatSession, line: str) -> bool:
     """Runs a command such as `/set temperature 0.7`. Returns False if it ends the chat.
 
     Raises `WrongUseError` for an unknown command.
@@ -74,43 +74,43 @@ def run_command(conversation: Conversation, line: str) -> bool:
     command = _COMMANDS.get(name)
     if command is None:
         raise WrongUseError(f"Unknown command '{name}'.", hint="/help lists the commands.")
-    command(conversation, argument.strip())
+    command(session, argument.strip())
     return True
 
 
-def _help(_conversation: Conversation, _argument: str) -> None:
+def _help(_conversation: ChatSession, _argument: str) -> None:
     output.say(HELP)
 
 
-def _clear(conversation: Conversation, _argument: str) -> None:
-    conversation.messages.clear()
+def _clear(session: ChatSession, _argument: str) -> None:
+    session.messages.clear()
     output.say("The messages are forgotten.", "dim")
 
 
-def _system(conversation: Conversation, argument: str) -> None:
-    conversation.system = argument or None
+def _system(session: ChatSession, argument: str) -> None:
+    session.system = argument or None
     output.say(
         "The system message is set." if argument else "The system message is removed.", "dim"
     )
 
 
-def _set(conversation: Conversation, argument: str) -> None:
+def _set(session: ChatSession, argument: str) -> None:
     name, _, value = argument.replace("=", " ", 1).partition(" ")
     if name and value.strip():
-        conversation.options |= parsed_parameters([f"{name}={value.strip()}"])
-    elif name in conversation.options:
-        del conversation.options[name]
+        session.options |= parsed_parameters([f"{name}={value.strip()}"])
+    elif name in session.options:
+        del session.options[name]
     elif name:
         raise WrongUseError(f"'{name}' is not set.", hint="/set NAME VALUE sets a parameter.")
-    shown = ", ".join(f"{key}={json.dumps(it)}" for key, it in conversation.options.items())
+    shown = ", ".join(f"{key}={json.dumps(it)}" for key, it in session.options.items())
     output.say(output.printable(shown or "No parameter is set."), "dim")
 
 
-def _save(conversation: Conversation, argument: str) -> None:
+def _save(session: ChatSession, argument: str) -> None:
     if not argument:
         raise WrongUseError("Name a file: /save chat.json")
     file = Path(argument).expanduser()
-    content = {"model": conversation.model, "messages": conversation.all_messages()}
+    content = {"model": session.model, "messages": session.all_messages()}
     try:
         with file.open("x", encoding="utf-8") as opened:
             json.dump(content, opened, ensure_ascii=False, indent=2)
@@ -120,7 +120,7 @@ def _save(conversation: Conversation, argument: str) -> None:
     output.say(output.printable(f"Saved {len(content['messages'])} messages in {file}."), "dim")
 
 
-_COMMANDS: Mapping[str, Callable[[Conversation, str], None]] = {
+_COMMANDS: Mapping[str, Callable[[ChatSession, str], None]] = {
     "/help": _help,
     "/?": _help,
     "/clear": _clear,

@@ -115,7 +115,14 @@ def print_table(
         table.add_column(name, no_wrap=index == 0, min_width=width)
     for row in cells:
         table.add_row(*(Text(text, styles.get(text, ""), overflow="fold") for text in row))
-    out.print(table)
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as captured:
+        out.print(table)
+    # Cells of the last column are padded.
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 GAP = 2

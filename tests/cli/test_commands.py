@@ -10,7 +10,7 @@ import typer.main
 
 import stoker
 from stoker.base.extras import install_command
-from stoker.cli import doctor
+from stoker.cli import doctor, server_health
 from stoker.cli.commands import ENTRIES
 from stoker.cli.main import app
 from stoker.inspection import packages
@@ -256,6 +256,20 @@ class TestDoctor:
         report = cli.json("doctor", "--data-dir", str(named))
         checks = {check["name"]: check["found"] for check in report["checks"]}
         assert checks["data folder"].endswith(str(named.resolve()))
+
+    def test_a_server_of_another_release(
+        self, server: Server, no_machine: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both versions are shown. Only machines of one fleet need the same release."""
+        release, cli = stoker.__version__, Cli(server.base_url, server.operator_key)
+        monkeypatch.setattr(stoker, "__version__", "0.0.9")
+        expected = f"version {release}, this command is 0.0.9"
+        for verdict, shares in (("ok", False), ("warn", True)):
+            monkeypatch.setattr(server_health, "shares_database", lambda shares=shares: shares)
+            report = cli.json("doctor")
+            [check] = [check for check in report["checks"] if check["name"] == "server"]
+            assert (check["status"], check["found"]) == (verdict, expected)
+            assert report["ok"]
 
     def test_no_server(self, no_machine: None) -> None:
         done = Cli("http://127.0.0.1:9").run("doctor")
