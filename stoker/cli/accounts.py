@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli import output
+from stoker.cli import completion, confirmation, output
+from stoker.cli.confirmation import Yes
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import ApiRequest, quoted
@@ -13,6 +14,13 @@ from stoker.client.errors import WrongUseError
 app = typer.Typer(no_args_is_help=True, help="Manage accounts (requires an operator key).")
 
 ACCOUNTS = "/v1/accounts"
+
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="ACCOUNT", help="Account ID (acct_…).", autocompletion=completion.accounts
+    ),
+]
 
 LIST: Columns = {
     "id": lambda a: a["id"],
@@ -56,7 +64,7 @@ def list_accounts(ctx: typer.Context, as_json: AsJson = False) -> None:
 @app.command()
 def show(
     ctx: typer.Context,
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account ID (acct_…).")],
+    account: Which,
     as_json: AsJson = False,
 ) -> None:
     """Show an account and its custom limits."""
@@ -67,20 +75,21 @@ def show(
 @app.command()
 def delete(
     ctx: typer.Context,
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account ID (acct_…).")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
+    account: Which,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete an account and erase all its data (operators only). This cannot be undone."""
-    server, path = client(ctx), f"{ACCOUNTS}/{quoted(account)}"
-    if not yes:
-        name = output.printable(server.get(path)["name"])
-        output.confirm(
-            f"Delete account {account} ('{name}'), revoke its keys, and erase its models, "
-            "deployments, files and all other data?",
-            yes=yes,
-        )
-    output.show_done(server.delete(path), f"Deleted {account}.", as_json=as_json)
+    answer = confirmation.delete(
+        client(ctx),
+        f"{ACCOUNTS}/{quoted(account)}",
+        lambda a: (
+            f"Delete account {account} ('{a['name']}'), revoke its keys, and erase its "
+            "models, deployments, files and all other data?"
+        ),
+        yes=yes,
+    )
+    output.show_done(answer, f"Deleted {account}.", as_json=as_json)
 
 
 @app.command()
@@ -97,7 +106,7 @@ def quotas(ctx: typer.Context, as_json: AsJson = False) -> None:
 @app.command()
 def limit(
     ctx: typer.Context,
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account ID (acct_…).")],
+    account: Which,
     limits: Annotated[
         list[str],
         typer.Argument(

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from stoker.cli import output
+from stoker.cli import completion, confirmation, hints, output
 from stoker.cli.call import parsed_parameters
+from stoker.cli.confirmation import Yes
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import ApiRequest, Client, JsonObject, quoted
@@ -24,7 +25,12 @@ app = typer.Typer(
     no_args_is_help=True, help="Manage agents: chat models with instructions and tools."
 )
 
-Which = Annotated[str, typer.Argument(metavar="AGENT", help="Agent ID (agent_…) or name.")]
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="AGENT", help="Agent ID (agent_…) or name.", autocompletion=completion.agents
+    ),
+]
 RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="Run ID (run_…).")]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")]
 Instructions = Annotated[
@@ -86,7 +92,12 @@ def create(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Agent name.")],
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model ID of a deployed chat model.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Model ID of a deployed chat model.",
+            autocompletion=completion.models,
+        ),
     ],
     *,
     instructions: Instructions = None,
@@ -100,13 +111,16 @@ def create(
     output.show_object(client(ctx).create(AGENTS, body), FIELDS, as_json=as_json)
 
 
-@app.command("set")
-def set_agent(
+@app.command()
+def update(
     ctx: typer.Context,
     which: Which,
     *,
     name: Annotated[str | None, typer.Option(help="Agent name.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model ID of a deployed chat model.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model ID of a deployed chat model.", autocompletion=completion.models),
+    ] = None,
     instructions: Instructions = None,
     tools: Tools = None,
     max_steps: MaxSteps = None,
@@ -129,6 +143,9 @@ def set_agent(
     output.show_object(server.json(request), DETAILS, as_json=as_json)
 
 
+app.command("set", hidden=True)(update)
+
+
 @app.command("list")
 def list_agents(ctx: typer.Context, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the account's agents."""
@@ -137,17 +154,34 @@ def list_agents(ctx: typer.Context, limit: Limit = 20, as_json: AsJson = False) 
 
 
 @app.command()
-def show(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
-    """Show an agent."""
+def show(
+    ctx: typer.Context,
+    which: Which,
+    run_id: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN_ID", help="Run ID (run_…) to show, with its result."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show an agent, or one of its runs."""
     server = client(ctx)
-    output.show_object(server.get(_path(server, which)), DETAILS, as_json=as_json)
+    path = _path(server, which) if run_id is None else _run_path(server, which, run_id)
+    output.show_object(server.get(path), DETAILS if run_id is None else RUN, as_json=as_json)
+
+
+app.command("status", hidden=True)(show)
 
 
 @app.command()
-def delete(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
+def delete(ctx: typer.Context, which: Which, yes: Yes = False, as_json: AsJson = False) -> None:
     """Delete an agent and erase all of its runs."""
     server = client(ctx)
-    answer = server.delete(_path(server, which))
+    answer = confirmation.delete(
+        server,
+        _path(server, which),
+        lambda a: f"Delete agent {a['id']} ('{a['name']}') and erase all of its runs?",
+        yes=yes,
+    )
     output.show_done(answer, f"Deleted {answer['id']}.", as_json=as_json)
 
 
@@ -174,7 +208,7 @@ def run(
     if not wait:
         output.show_object(made, RUN, as_json=as_json)
         return
-    _follow(server, place, quiet=as_json)
+    _follow(server, place, f"stoker agents follow {which} {made['id']}", quiet=as_json)
     _show_end(server.get(place), as_json=as_json)
 
 
@@ -187,19 +221,11 @@ def runs(ctx: typer.Context, which: Which, limit: Limit = 20, as_json: AsJson = 
 
 
 @app.command()
-def status(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
-    """Show the status and result of a run."""
-    server = client(ctx)
-    run_object = server.get(f"{_path(server, which)}/runs/{quoted(run_id)}")
-    output.show_object(run_object, RUN, as_json=as_json)
-
-
-@app.command()
 def follow(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
     """Follow an existing run and provide the function outputs it waits for."""
     server = client(ctx)
-    place = f"{_path(server, which)}/runs/{quoted(run_id)}"
-    _follow(server, place, quiet=as_json)
+    place = _run_path(server, which, run_id)
+    _follow(server, place, f"stoker agents follow {which} {run_id}", quiet=as_json)
     _show_end(server.get(place), as_json=as_json)
 
 
@@ -207,9 +233,8 @@ def follow(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = Fa
 def events(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
     """List the events of a run."""
     server = client(ctx)
-    rows = list(
-        server.pages(f"{_path(server, which)}/runs/{run_id}/events", params={"order": "asc"})
-    )
+    path = f"{_run_path(server, which, run_id)}/events"
+    rows = list(server.pages(path, params={"order": "asc"}))
     output.show_list(rows, EVENT, as_json=as_json, none="No events yet.")
 
 
@@ -217,15 +242,19 @@ def events(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = Fa
 def cancel(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
     """Cancel a run and keep its output so far."""
     server = client(ctx)
-    answer = server.post(f"{_path(server, which)}/runs/{run_id}/cancel")
+    answer = server.post(f"{_run_path(server, which, run_id)}/cancel")
     output.show_done(answer, f"Cancelled {run_id}.", as_json=as_json)
 
 
 @app.command()
-def erase(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
+def erase(
+    ctx: typer.Context, which: Which, run_id: RunId, yes: Yes = False, as_json: AsJson = False
+) -> None:
     """Erase a run with its messages. An active run is stopped."""
     server = client(ctx)
-    answer = server.delete(f"{_path(server, which)}/runs/{run_id}")
+    path = _run_path(server, which, run_id)
+    question = f"Erase run {run_id} of agent {which} with its messages?"
+    answer = confirmation.delete(server, path, lambda _: question, yes=yes)
     output.show_done(answer, f"Erased {run_id}.", as_json=as_json)
 
 
@@ -252,17 +281,24 @@ def _read(path: Path) -> Any:
 def _path(server: Client, which: str) -> str:
     """Returns an agent's path. Raises `StokerError` if no agent or several have the name."""
     if which.startswith(ID_PREFIX):
-        return f"{AGENTS}/{which}"
-    matches = [agent for agent in server.pages(AGENTS) if agent["name"] == which]
-    if len(matches) != 1:
-        ids = ", ".join(agent["id"] for agent in matches)
+        return f"{AGENTS}/{quoted(which)}"
+    known = list(server.pages(AGENTS))
+    matches = [agent["id"] for agent in known if agent["name"] == which]
+    if len(matches) == 1:
+        return f"{AGENTS}/{matches[0]}"
+    if matches:
         raise StokerError(
-            f"Several agents are named '{which}': {ids}."
-            if matches
-            else f"Agent '{which}' not found.",
-            hint="Use the ID." if matches else "List agents with 'stoker agents list'.",
+            f"Several agents are named '{which}': {', '.join(matches)}.", hint="Use the ID."
         )
-    return f"{AGENTS}/{matches[0]['id']}"
+    names = [agent["name"] for agent in known]
+    raise StokerError(
+        f"Agent '{which}' not found.",
+        hint=hints.similar(which, names, "List agents with 'stoker agents list'."),
+    )
+
+
+def _run_path(server: Client, which: str, run_id: str) -> str:
+    return f"{_path(server, which)}/runs/{quoted(run_id)}"
 
 
 def _show_end(run: JsonObject, *, as_json: bool) -> None:
@@ -272,8 +308,12 @@ def _show_end(run: JsonObject, *, as_json: bool) -> None:
         raise StokerError(f"The run {run['status']}: {run['error']['message']}")
 
 
-def _follow(server: Client, place: str, *, quiet: bool) -> None:
-    """Prints a run's output until it ends, and submits function outputs."""
+def _follow(server: Client, place: str, resume: str, *, quiet: bool) -> None:
+    """Prints a run's output until it ends, and submits function outputs.
+
+    Args:
+        resume: command that follows the run again.
+    """
     last, is_open = 0, True
     for _ in range(RECONNECTS):
         headers = {"accept": "text/event-stream", "last-event-id": str(last)}
@@ -282,16 +322,16 @@ def _follow(server: Client, place: str, *, quiet: bool) -> None:
         )
         for event in server.events(request):
             last = event["sequence"]
-            is_open = not _show(server, place, event, quiet=quiet)
+            is_open = not _show(server, place, event, resume, quiet=quiet)
         if not is_open:
             return
     raise StokerError(
         "The connection was lost repeatedly. The run continues on the server.",
-        hint="Use 'stoker agents follow' to resume.",
+        hint=f"Resume with: {resume}",
     )
 
 
-def _show(server: Client, place: str, event: JsonObject, *, quiet: bool) -> bool:
+def _show(server: Client, place: str, event: JsonObject, resume: str, *, quiet: bool) -> bool:
     """Prints an event. Returns True if it ended the run."""
     data = event["data"]
     match event["type"]:
@@ -302,7 +342,7 @@ def _show(server: Client, place: str, event: JsonObject, *, quiet: bool) -> bool
         case "tool_call.started" if not quiet and data["server_label"]:
             output.say(f"{data['server_label']}: {data['name']}({data['arguments']})")
         case "run.requires_action":
-            _answer(server, place)
+            _answer(server, place, resume)
         case "run.completed" | "run.failed" | "run.cancelled":
             return True
         case _:
@@ -310,17 +350,20 @@ def _show(server: Client, place: str, event: JsonObject, *, quiet: bool) -> bool
     return False
 
 
-def _answer(server: Client, place: str) -> None:
+def _answer(server: Client, place: str, resume: str) -> None:
     """Submits the function outputs that a run waits for, if it still waits."""
     if waiting := server.get(place)["required_action"]:
-        outputs = [_answered(call) for call in waiting["tool_calls"]]
+        outputs = [_answered(call, resume) for call in waiting["tool_calls"]]
         server.create(f"{place}/tool-outputs", {"tool_outputs": outputs})
 
 
-def _answered(call: JsonObject) -> JsonObject:
+def _answered(call: JsonObject, resume: str) -> JsonObject:
     function = call["function"]
     output.say(f"{function['name']}({function['arguments']}) = ?")
     line = sys.stdin.readline()
     if not line:
-        raise StokerError("The run waits for a function output, but stdin has ended.")
+        raise StokerError(
+            f"The run waits for the output of {function['name']}, but standard input has ended.",
+            hint=f"The run continues to wait. Give the output on a line with: {resume}",
+        )
     return {"tool_call_id": call["id"], "output": line.strip()}

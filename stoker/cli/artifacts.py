@@ -5,12 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from stoker.cli import deployments, output
+from stoker.cli import completion, confirmation, deployments, output
+from stoker.cli.artifact_ids import Which, artifact_id, path_of
+from stoker.cli.confirmation import Yes, confirm
 from stoker.cli.context import client, context
 from stoker.cli.imports import Reference, import_new, imported, token_from
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.progress import push_progress
-from stoker.cli.update import update
+from stoker.cli.upgrade import upgrade
 from stoker.client.client import ApiRequest, Client, JsonObject, quoted
 from stoker.client.errors import StokerError, WrongUseError
 from stoker.client.push import Uploader
@@ -20,12 +22,17 @@ from stoker.models.adapters.lora import ADAPTER
 
 app = typer.Typer(no_args_is_help=True, help="Push, import and manage models.")
 
-ArtifactId = Annotated[str, typer.Argument(metavar="ID", help="Artifact ID (art_…).")]
 Pipeline = Annotated[
     str | None,
     typer.Option(help="Task, such as text-classification. Detected from the files by default."),
 ]
-Replaced = Annotated[str | None, typer.Option(help="ID of the artifact whose files are replaced.")]
+Replaced = Annotated[
+    str | None,
+    typer.Option(
+        help="ID or name of the artifact whose files are replaced.",
+        autocompletion=completion.artifacts,
+    ),
+]
 Gguf = Annotated[
     str | None,
     typer.Option(
@@ -46,6 +53,7 @@ AdapterOf = Annotated[
     typer.Option(
         metavar="MODEL_ID",
         help="For an adapter: its deployed base model, whose replicas it shares.",
+        autocompletion=completion.deployments,
     ),
 ]
 SHOWN_LEFT_OUT = 20
@@ -117,17 +125,19 @@ def list_artifacts(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -> None:
+def show(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
     """Show an artifact, with its inspection result or error."""
-    artifact = client(ctx).get(f"{ARTIFACTS}/{quoted(artifact_id)}")
+    server = client(ctx)
+    artifact = server.get(path_of(server, which))
     output.show_object(artifact, DETAILS, as_json=as_json)
 
 
 @app.command()
-def card(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -> None:
+def card(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
     """Print the model card of an artifact as Markdown."""
-    path = f"{ARTIFACTS}/{quoted(artifact_id)}/card"
-    text = client(ctx).text(ApiRequest(method="GET", path=path))
+    server = client(ctx)
+    path = f"{path_of(server, which)}/card"
+    text = server.text(ApiRequest(method="GET", path=path))
     if as_json:
         output.print_json({"card": text})
     else:
@@ -137,44 +147,50 @@ def card(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -
 @app.command()
 def delete(
     ctx: typer.Context,
-    artifact_id: ArtifactId,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
+    which: Which,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete an artifact and its files."""
     server = client(ctx)
-    output.confirm(f"Delete artifact {artifact_id} and its files?", yes=yes)
-    deleted = server.delete(f"{ARTIFACTS}/{quoted(artifact_id)}")
-    output.show_done(deleted, f"Deleted {artifact_id}.", as_json=as_json)
+    deleted = confirmation.delete(
+        server,
+        path_of(server, which),
+        lambda a: f"Delete artifact {a['id']} ('{a['display_name']}') and its files?",
+        yes=yes,
+    )
+    output.show_done(deleted, f"Deleted {deleted['id']}.", as_json=as_json)
 
 
 @app.command()
 def rename(
     ctx: typer.Context,
-    artifact_id: ArtifactId,
+    which: Which,
     name: Annotated[str, typer.Argument(metavar="NAME", help="New display name.")],
     as_json: AsJson = False,
 ) -> None:
     """Rename an artifact."""
-    path = f"{ARTIFACTS}/{quoted(artifact_id)}"
+    server = client(ctx)
+    path = path_of(server, which)
     request = ApiRequest(method="PATCH", path=path, json={"display_name": name})
-    output.show_object(client(ctx).json(request), DETAILS, as_json=as_json)
+    output.show_object(server.json(request), DETAILS, as_json=as_json)
 
 
 @app.command()
 def abandon(
     ctx: typer.Context,
-    artifact_id: ArtifactId,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
+    which: Which,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Abandon an artifact's incomplete upload. Its previous files are kept."""
     server = client(ctx)
-    artifact = server.get(f"{ARTIFACTS}/{quoted(artifact_id)}")
+    artifact = server.get(path_of(server, which))
     if not artifact["upload_id"]:
-        raise StokerError(f"{artifact_id} has no open upload.")
-    output.confirm(f"Abandon the upload of {artifact_id}?", yes=yes)
-    answer = server.delete(session_path(artifact_id, artifact["upload_id"]))
+        raise StokerError(f"{which} has no open upload.")
+    name = artifact["display_name"]
+    confirm(f"Abandon the upload of {artifact['id']} ('{name}')?", yes=yes)
+    answer = server.delete(session_path(artifact["id"], artifact["upload_id"]))
     output.show_done(answer, f"Abandoned {artifact['upload_id']}.", as_json=as_json)
 
 
@@ -199,7 +215,8 @@ def import_model(
     server = client(ctx)
     reference, token = Reference.parse(model), token_from(token_variable)
     if artifact:
-        imported_model = imported(server, artifact, reference, token=token, gguf=gguf)
+        replaced = artifact_id(server, artifact)
+        imported_model = imported(server, replaced, reference, token=token, gguf=gguf)
     else:
         imported_model = import_new(
             server, reference, name=name, pipeline=pipeline, token=token, gguf=gguf
@@ -208,17 +225,18 @@ def import_model(
     output.show_object(imported_model, DETAILS, as_json=as_json)
 
 
-app.command()(update)
+app.command()(upgrade)
+app.command("update", hidden=True)(upgrade)
 
 
 @app.command()
-def cancel(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -> None:
+def cancel(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
     """Cancel an artifact's import. Its previous files are kept."""
     server = client(ctx)
-    path = f"{ARTIFACTS}/{quoted(artifact_id)}"
+    path = path_of(server, which)
     job = server.get(path)["import"]
     if not job:
-        raise StokerError(f"{artifact_id} has no import.")
+        raise StokerError(f"{which} has no import.")
     answer = server.delete(f"{path}/imports/{quoted(job['id'])}")
     output.show_done(answer, f"Cancelled {job['id']}.", as_json=as_json)
 
@@ -262,10 +280,11 @@ def push(
     if adapter_of and not deploy:
         raise WrongUseError("--adapter-of requires --deploy MODEL_ID.")
     server = context(ctx).client(connections=parallel)
+    replaced = artifact_id(server, artifact) if artifact else None
     selection = select(source)
     _tell_selection(selection)
     pushed = _push(
-        server, selection, name or default_name(source), pipeline, artifact, parallel=parallel
+        server, selection, name or default_name(source), pipeline, replaced, parallel=parallel
     )
     if pushed["status"] == "failed":
         output.show_object(pushed, DETAILS, as_json=as_json)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stoker.cli import inputs, output
+from stoker.cli import completion, inputs, output
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import ApiRequest, Client, JsonObject, quoted
@@ -16,6 +16,14 @@ MODELS = "/v1/models"
 # Longer than the server's default wait and inference timeouts, so that the server times out first.
 TIMEOUT_S = 1800.0
 
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="Model ID, as listed by 'stoker models'.",
+        autocompletion=completion.models,
+    ),
+]
 Parameters = Annotated[
     list[str] | None,
     typer.Option(
@@ -51,9 +59,7 @@ def models(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def call(
     ctx: typer.Context,
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model ID, as listed by 'stoker models'.")
-    ],
+    model: Model,
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
@@ -63,8 +69,13 @@ def call(
     ] = None,
     *,
     parameters: Parameters = None,
-    wait: Annotated[
-        int | None, typer.Option(min=0, help="Seconds to wait for a cold model to load.")
+    max_wait: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Longest time to wait for a cold model to load. Default: the server's.",
+        ),
     ] = None,
     file: Annotated[
         Path | None,
@@ -99,7 +110,7 @@ def call(
         path=endpoint,
         json=body | placed.fields,
         files=placed.files,
-        headers={} if wait is None else {"prefer": f"wait={wait}"},
+        headers={} if max_wait is None else {"prefer": f"wait={max_wait}"},
         timeout_s=TIMEOUT_S,
     )
     result = _called(server, request, model_object)

@@ -8,7 +8,7 @@ import typer
 
 from stoker.cli import output
 from stoker.cli.context import client
-from stoker.cli.deployments import path_of
+from stoker.cli.deployments import Which, path_of
 from stoker.cli.output import AsJson
 from stoker.client.client import ApiRequest, JsonObject
 from stoker.client.errors import WrongUseError
@@ -18,9 +18,7 @@ STYLES = {"passed": "green", "failed": "bold red"}
 
 def check(
     ctx: typer.Context,
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Deployment ID (dep_…) or model ID.")
-    ],
+    model: Which,
     *,
     put: Annotated[
         Path | None,

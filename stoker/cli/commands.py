@@ -13,7 +13,8 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from stoker.cli.panels import PANEL_OF
+from stoker.cli.panels import CALLS, PANEL_OF
+from stoker.client.errors import ApiError
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,7 @@ ENTRIES = (
         "Delete the key that `stoker login` saved. The key stays valid on the server.",
     ),
     CommandEntry("call", "call:call", "Call a model and print the response as JSON."),
-    CommandEntry(
-        "chat", "chat:chat", "Chat with a language model. An empty line or Ctrl-D ends the chat."
-    ),
+    CommandEntry("chat", "chat:chat", "Chat with a language model. Ctrl-D or /exit ends the chat."),
     CommandEntry("image", "media:image", "Generate or edit images and save them to files."),
     CommandEntry("speak", "media:speak", "Convert text to speech and save it to a file."),
     CommandEntry("transcribe", "media:transcribe", "Transcribe a recording."),
@@ -163,6 +162,8 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, *, commands: dict[str, Any], **attributes: Any) -> None:
         super().__init__(**attributes)
+        for command in commands.values():
+            command.get_params = partial(_plain_parameters, command.get_params)
         self.commands = self._lazy = LazyCommands(commands, ENTRIES)
         self._is_listing = False
 
@@ -176,6 +177,16 @@ class LazyGroup(TyperGroup):
         if cmd_name not in self._lazy:
             return None
         return self._lazy.line(cmd_name) if self._is_listing else self._lazy[cmd_name]
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ApiError as error:
+            from stoker.cli import model_hints
+
+            is_call = PANEL_OF.get(ctx.invoked_subcommand) == CALLS
+            model_hints.explain(error, ctx.obj, is_call=is_call)
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._is_listing = True
@@ -209,11 +220,18 @@ def _plain(parameters: list[Any]) -> list[Any]:
     """Lets options and arguments keep text and missing values without a conversion.
 
     Typer converts each value by pydantic, and importing pydantic takes longer than most commands.
+    Also hides the type of flags in the help, because flags take no value.
     """
     for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.display_type_rich = _no_type
         if "process_value" not in vars(parameter):
             parameter.process_value = partial(_processed, parameter, parameter.process_value)
     return parameters
+
+
+def _no_type(**_: Any) -> None:
+    return None
 
 
 def _processed(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:

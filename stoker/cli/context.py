@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Self, cast
 
 import typer
 
@@ -10,7 +10,7 @@ from stoker.cli import profile
 from stoker.cli.profile import Profile
 from stoker.client.client import Client
 from stoker.client.errors import WrongUseError
-from stoker.client.settings import DEFAULT_BASE_URL
+from stoker.client.settings import DEFAULT_BASE_URL, server_address
 
 NO_KEY_HINT = """\
 Sign in with 'stoker login', which saves a key for all shells. For one shell, set STOKER_API_KEY.
@@ -31,6 +31,11 @@ class Context:
     given_key: str | None
     account: str | None = None
     """Account that an operator key acts for."""
+
+    @classmethod
+    def given(cls, base_url: str | None, api_key: str | None, account: str | None) -> Self:
+        """Returns the context of the global options or variables."""
+        return cls(base_url and server_address(base_url), api_key, account)
 
     @property
     def base_url(self) -> str:

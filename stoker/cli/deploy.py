@@ -1,38 +1,32 @@
-"""`stoker deploy` and `stoker deployments set`: create and change deployments."""
+"""`stoker deploy` and `stoker deployments update`: create and change deployments."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from stoker.cli import output
+from stoker.cli import completion, output
+from stoker.cli.artifact_ids import artifact_id
 from stoker.cli.artifacts import AdapterOf, Gguf, TokenVariable
-from stoker.cli.call import parsed_parameters
 from stoker.cli.context import client
 from stoker.cli.deployments import DETAILS, Readiness, Which, app, create, path_of, settled
+from stoker.cli.engine_options import (
+    Config,
+    Device,
+    Devices,
+    Dtype,
+    Engine,
+    WeightFormat,
+    engine_config,
+    given,
+)
 from stoker.cli.imports import SCHEME, Reference, import_new, token_from
 from stoker.cli.output import AsJson
 from stoker.cli.versions import changed
-from stoker.client.client import ApiRequest, JsonObject
+from stoker.client.client import ApiRequest
 from stoker.client.errors import WrongUseError
 
 READINESS = "cold: loads when called. warm: stays loaded while memory allows. hot: always loaded."
 
-Engine = Annotated[str | None, typer.Option(help="Engine, such as torch.")]
-Device = Annotated[str | None, typer.Option(help="Device, such as cpu.")]
-Dtype = Annotated[str | None, typer.Option(help="Compute precision, such as float32.")]
-WeightFormat = Annotated[
-    str | None,
-    typer.Option(help="Weight format on a CPU: int8, or int4 for language models."),
-]
-Devices = Annotated[
-    int | None, typer.Option(help="GPUs per replica on vLLM, which share the model.")
-]
-Config = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE", help="Engine option, such as weight_format=int8. Repeatable."
-    ),
-]
 MinReplicas = Annotated[int | None, typer.Option(help="Minimum number of replicas.")]
 MaxReplicas = Annotated[int | None, typer.Option(help="Maximum number of replicas.")]
 Keep = Annotated[
@@ -74,7 +68,11 @@ def deploy(
     ],
     artifact: Annotated[
         str | None,
-        typer.Argument(metavar="ARTIFACT", help="Artifact ID (art_…), unless --source is given."),
+        typer.Argument(
+            metavar="ARTIFACT",
+            help="Artifact ID (art_…) or name, unless --source is given.",
+            autocompletion=completion.artifacts,
+        ),
     ] = None,
     *,
     model_id: Annotated[
@@ -110,18 +108,18 @@ def deploy(
     server = client(ctx)
     if model.startswith(SCHEME):
         if artifact or source:
-            raise WrongUseError("A hub model cannot be combined with an artifact ID or --source.")
+            raise WrongUseError("A hub model cannot be combined with an artifact or --source.")
         reference, token = Reference.parse(model), token_from(token_variable)
         imported_artifact = import_new(server, reference, pipeline=pipeline, token=token, gguf=gguf)
-        artifact = imported_artifact["id"]
+        artifact = str(imported_artifact["id"])
         model = model_id or reference.name
     elif model_id or gguf or token_variable:
         raise WrongUseError("--as, --gguf and --token-from require a hub model (hf:…).")
     if (artifact is None) == (source is None):
-        raise WrongUseError("Give either an artifact ID or --source.")
-    fields = _given(
+        raise WrongUseError("Give either an artifact or --source.")
+    fields = given(
         model=model,
-        artifact_id=artifact,
+        artifact_id=artifact and artifact_id(server, artifact),
         source=source,
         adapter_of=adapter_of,
         pipeline=pipeline,
@@ -129,19 +127,19 @@ def deploy(
         engine=engine,
         device=device,
         dtype=dtype,
-        replicas=_given(min=min_replicas, max=max_replicas) or None,
+        replicas=given(min=min_replicas, max=max_replicas) or None,
         idle_timeout_s=idle_timeout,
         keep_s=keep,
         max_queue=max_queue,
-        config=_config(config, weight_format=weight_format, devices=devices),
+        config=engine_config(config, weight_format=weight_format, devices=devices),
     )
     is_waiting = readiness in ("warm", "hot") if wait is None else wait
     deployment = create(server, fields, wait=is_waiting)
     output.show_object(deployment, DETAILS, as_json=as_json)
 
 
-@app.command("set")
-def set_deployment(
+@app.command()
+def update(
     ctx: typer.Context,
     which: Which,
     *,
@@ -161,16 +159,16 @@ def set_deployment(
     as_json: AsJson = False,
 ) -> None:
     """Change a deployment. Omitted options stay unchanged. Calls continue meanwhile."""
-    changes = _given(
+    changes = given(
         readiness=readiness,
         engine=engine,
         device=device,
         dtype=dtype,
-        replicas=_given(min=min_replicas, max=max_replicas) or None,
+        replicas=given(min=min_replicas, max=max_replicas) or None,
         idle_timeout_s=idle_timeout,
         keep_s=keep,
         max_queue=max_queue,
-        config=_config(config, weight_format=weight_format, devices=devices),
+        config=engine_config(config, weight_format=weight_format, devices=devices),
     )
     if not changes:
         raise WrongUseError("Nothing to change.", hint="Give an option, such as --readiness hot.")
@@ -185,9 +183,4 @@ def set_deployment(
     output.show_object(deployment, DETAILS, as_json=as_json)
 
 
-def _given(**fields: Any) -> JsonObject:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _config(options: list[str] | None, **short_forms: Any) -> JsonObject | None:
-    return (parsed_parameters(options or []) | _given(**short_forms)) or None
+app.command("set", hidden=True)(update)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from stoker.cli import output
+from stoker.cli import completion, hints, output
+from stoker.cli.confirmation import Yes, confirm
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import Client, JsonObject, Retry, quoted
@@ -23,7 +24,15 @@ MOST_LINES = 1000
 SETTLED = frozenset({"ready", "failed"})
 
 Readiness = Literal["cold", "warm", "hot"]
-Which = Annotated[str, typer.Argument(metavar="ID", help="Deployment ID (dep_…) or model ID.")]
+Status = Literal["idle", "starting", "ready", "stopping", "stopped", "failed"]
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="Deployment ID (dep_…) or model ID.",
+        autocompletion=completion.deployments,
+    ),
+]
 
 
 def _progress(deployment: JsonObject) -> float | None:
@@ -136,10 +145,29 @@ EVENTS: Columns = {
 
 
 @app.command("list")
-def list_deployments(ctx: typer.Context, as_json: AsJson = False) -> None:
+def list_deployments(
+    ctx: typer.Context,
+    *,
+    status: Annotated[
+        Status | None, typer.Option(help="List only deployments with this status.")
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="List only deployments whose model ID or task contains this text."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """List the account's deployments, newest first."""
-    rows = list(client(ctx).pages(DEPLOYMENTS))
-    none = "No deployments yet. Create one with 'stoker deploy MODEL_ID ARTIFACT'."
+    given = {"status": status, "search": search}
+    query = {name: value for name, value in given.items() if value is not None}
+    rows = list(client(ctx).pages(DEPLOYMENTS, params=query))
+    none = (
+        "No deployments match."
+        if query
+        else "No deployments yet. Create one with 'stoker deploy MODEL_ID ARTIFACT'."
+    )
     output.show_list(rows, LIST, as_json=as_json, none=none)
 
 
@@ -177,13 +205,13 @@ def stop(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
 def delete(
     ctx: typer.Context,
     which: Which,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a deployment. Its artifact is kept."""
     server = client(ctx)
     path = path_of(server, which)
-    output.confirm(f"Delete deployment {which}?", yes=yes)
+    confirm(f"Delete deployment {which}?", yes=yes)
     output.show_done(server.delete(path), f"Deleted {which}.", as_json=as_json)
 
 
@@ -310,12 +338,14 @@ def find(server: Client, which: str) -> JsonObject:
     """Returns a deployment by its ID or model ID."""
     if which.startswith(ID_PREFIX):
         return server.get(f"{DEPLOYMENTS}/{quoted(which)}")
+    known: list[str] = []
     for deployment in server.pages(DEPLOYMENTS):
         if deployment["model"] == which:
             return deployment
+        known.append(deployment["model"])
     raise StokerError(
         f"Deployment '{which}' not found.",
-        hint="List deployments with 'stoker deployments list'.",
+        hint=hints.similar(which, known, "List deployments with 'stoker deployments list'."),
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stoker.cli import output
+from stoker.cli.confirmation import Yes, confirm
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.settings import read_settings
 from stoker.client.errors import StokerError, WrongUseError
@@ -66,11 +67,12 @@ def list_engines(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def remove(name: Name, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def remove(name: Name, data_dir: DataDir = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove an engine. Deployments that use it will fail to start."""
     from stoker.models.engines import environments
 
     settings = _settings(name, data_dir)
+    confirm(f"Remove engine {name} from {settings.data_dir}?", yes=yes)
     try:
         removed = environments.remove(settings, name)
     except environments.InstallError as error:

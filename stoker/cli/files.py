@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli import output
+from stoker.cli import confirmation, output
 from stoker.cli.call import TIMEOUT_S
+from stoker.cli.confirmation import Yes
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import ApiRequest, quoted
@@ -72,7 +73,12 @@ def download(
 
 
 @app.command()
-def delete(ctx: typer.Context, file_id: FileId, as_json: AsJson = False) -> None:
+def delete(ctx: typer.Context, file_id: FileId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Delete a file before it expires."""
-    answer = client(ctx).delete(f"{FILES}/{quoted(file_id)}")
+    answer = confirmation.delete(
+        client(ctx),
+        f"{FILES}/{quoted(file_id)}",
+        lambda f: f"Delete file {file_id} ('{f['filename']}')?",
+        yes=yes,
+    )
     output.show_done(answer, f"Deleted {file_id}.", as_json=as_json)

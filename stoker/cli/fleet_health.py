@@ -20,7 +20,7 @@ from obstore.exceptions import BaseError
 import stoker
 from stoker.base.config import Settings
 from stoker.base.database_urls import without_password
-from stoker.cli.verdicts import DoctorCheck, DoctorVerdict
+from stoker.cli.verdicts import UPGRADE_HINT, DoctorCheck, DoctorVerdict
 from stoker.runtime.nodes.leases import GONE_AFTER_S, NodeRecord, nodes_of
 from stoker.runtime.nodes.probe import NodeUnreachableError, Why, reach
 from stoker.store import fitness, servers
@@ -38,9 +38,6 @@ _AT_ONCE = 16
 _RAY = "ray"
 _DATABASE = "database"
 _RELEASE_HINT = "Install the same release of Stoker on all machines of the fleet."
-_UPGRADE_HINT = (
-    "Releases may differ during an upgrade, by one release. See COMPATIBILITY.md. Then finish it."
-)
 _PROTOCOL_HINT = "Upgrade the older of the two. A release works with the one before and after it."
 _SHARED_HINT = (
     "Servers and nodes need the same blobs. Set STOKER_BLOB_URL on each machine to one bucket, or "
@@ -256,7 +253,7 @@ def _release(whose: str, version: str, python: str, *, exactly: bool = False) ->
     message = f"Stoker {version}, Python {python}"
     if version != stoker.__version__:
         return DoctorCheck(
-            name, DoctorVerdict.WARN, f"{message}, but {stoker.__version__} here", _UPGRADE_HINT
+            name, DoctorVerdict.WARN, f"{message}, but {stoker.__version__} here", UPGRADE_HINT
         )
     if exactly and python != own_python:
         hint = "Ray needs the same Python patch version on all machines. Install it."

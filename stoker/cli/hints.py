@@ -1,5 +1,7 @@
 """Says how to fix errors of the client with options of the command line."""
 
+import difflib
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from stoker.client.errors import (
@@ -20,8 +22,15 @@ ACCOUNT = (
 
 
 def message(error: StokerError) -> str:
-    """Returns an error's message. It names options in place of headers."""
-    return error.message.replace(f"in the header {ACCOUNT_HEADER}", "with --account")
+    """Returns an error's message. It names options and commands in place of headers and paths."""
+    text = error.message.replace(f"in the header {ACCOUNT_HEADER}", "with --account")
+    return text.replace("GET /v1/models lists", "'stoker models' lists")
+
+
+def similar(name: str, known: Sequence[str], otherwise: str) -> str:
+    """Returns a hint for an unknown name: the most similar known one, and where to find others."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"Did you mean '{near[0]}'? {otherwise}".strip() if near else otherwise
 
 
 def hint(error: StokerError) -> str | None:
@@ -37,5 +46,5 @@ def hint(error: StokerError) -> str | None:
 
 def _api_hint(error: ApiError) -> str | None:
     if error.code == MODEL_LOADING:
-        return "Retry in a moment, or wait longer for the model with --wait SECONDS."
-    return ACCOUNT if error.problem.param in (ACCOUNT_HEADER, "account_id") else None
+        return "Retry in a moment, or let 'stoker call' wait longer with --max-wait SECONDS."
+    return ACCOUNT if error.problem.param in (ACCOUNT_HEADER, "account_id") else error.hint

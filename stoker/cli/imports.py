@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 SCHEME = "hf:"
 POLL_S = 0.5
-_REFERENCE = re.compile(r"(?P<repo>[^@\s]+?)(@(?P<revision>[^@\s]+))?")
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}"
+_REVISION = r"[A-Za-z0-9][A-Za-z0-9._/+-]*"
+_REFERENCE = re.compile(rf"(?P<repo>{_NAME}(/{_NAME})?)(@(?P<revision>{_REVISION}))?")
+"""The server accepts the same names and revisions."""
 _RUNNING = ("queued", "in_progress")
 
 

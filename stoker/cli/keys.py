@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from stoker.cli import deployments, output
+from stoker.cli import completion, confirmation, deployments, output
+from stoker.cli.confirmation import Yes
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import JsonObject, quoted
@@ -18,7 +19,10 @@ KEYS = "/v1/api-keys"
 UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 Scope = Literal["deployment", "account", "operator"]
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="Key ID (key_…).")]
+KeyId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="Key ID (key_…).", autocompletion=completion.keys),
+]
 
 LIST: Columns = {
     "id": lambda k: k["id"],
@@ -49,10 +53,17 @@ def create(
     ] = "deployment",
     deployment: Annotated[
         list[str] | None,
-        typer.Option(help="ID or model ID of a deployment that the key can call. Repeatable."),
+        typer.Option(
+            help="ID or model ID of a deployment that the key can call. Repeatable.",
+            autocompletion=completion.deployments,
+        ),
     ] = None,
     account_id: Annotated[
-        str | None, typer.Option(help="Account that the key belongs to (operators only).")
+        str | None,
+        typer.Option(
+            help="Account that the key belongs to (operators only).",
+            autocompletion=completion.accounts,
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Key name.")] = None,
     expires_in: Annotated[
@@ -117,10 +128,15 @@ def rotate(
 
 
 @app.command()
-def revoke(ctx: typer.Context, key_id: KeyId, as_json: AsJson = False) -> None:
+def revoke(ctx: typer.Context, key_id: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Revoke a key immediately."""
-    answer = client(ctx).delete(f"{KEYS}/{quoted(key_id)}")
+    answer = confirmation.delete(client(ctx), f"{KEYS}/{quoted(key_id)}", _question, yes=yes)
     output.show_done(answer, f"Revoked {key_id}.", as_json=as_json)
+
+
+def _question(key: JsonObject) -> str:
+    name = f" ('{key['name']}')" if key["name"] else ""
+    return f"Revoke key {key['id']}{name}, scope {key['scope']}?"
 
 
 def duration(text: str) -> timedelta:

@@ -18,6 +18,7 @@ from stoker.cli.profile import Profile
 from stoker.cli.settings import read_settings
 from stoker.client.client import Client
 from stoker.client.errors import StokerError, WrongUseError
+from stoker.client.settings import server_address
 
 _VARIABLE = "ENVIRONMENT"
 _ELSEWHERE = "Name its data folder with --data-dir, or an address with --base-url."
@@ -46,23 +47,27 @@ def login(
         Path | None,
         typer.Option(help="Data folder of a server on this machine. Default: STOKER_DATA_DIR."),
     ] = None,
+    key_stdin: Annotated[
+        bool, typer.Option("--key-stdin", help="Read the key from standard input.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Sign the command line in to a server, for all shells.
 
     On the server's machine, reads the address and a key from the data folder. With --base-url or
-    STOKER_BASE_URL, asks for the key, or reads it from standard input.
+    STOKER_BASE_URL, asks for the key on the terminal.
     """
     if base_url and data_dir:
         raise WrongUseError("--base-url and --data-dir exclude each other.", hint=_ELSEWHERE)
-    address, found = _found(ctx, base_url, data_dir)
+    piped = _piped_key() if key_stdin else None
+    address, found = _found(ctx, base_url and server_address(base_url), data_dir, piped)
     owner = key_scope(Client(address, _checked(found.key)))
     if owner is None:
         raise StokerError(
             f"{address} rejects the key from {found.source}: it is wrong, expired or revoked.",
             hint=f"Nothing was saved. Pass another key: stoker login --base-url {address}",
         )
-    file = profile.save(Profile(address.rstrip("/"), found.key))
+    file = profile.save(Profile(address, found.key))
     if as_json:
         shown = {"base_url": address, "scope": owner.scope, "account_id": owner.account_id}
         output.print_json({**shown, "profile": str(file)})
@@ -81,19 +86,20 @@ def logout() -> None:
 
 
 def _found(
-    ctx: typer.Context, base_url: str | None, data_dir: Path | None
+    ctx: typer.Context, base_url: str | None, data_dir: Path | None, piped: _FoundKey | None
 ) -> tuple[str, _FoundKey]:
     """Returns the address of the server, and the key to save."""
     given = context(ctx)
     address = base_url or (given.given_url if data_dir is None else None)
     # A variable's key is meant for a variable's address.
     has_pair = address == given.given_url and _source(ctx, "base_url") == _VARIABLE
-    found = _given_key(ctx) if has_pair or _source(ctx, "api_key") != _VARIABLE else None
+    is_meant = has_pair or _source(ctx, "api_key") != _VARIABLE
+    found = piped or (_given_key(ctx) if is_meant else None)
     if address:
-        return address, found or _piped_key() or _typed_key(address)
+        return address, found or _typed_key(address)
     folder = data_dir or read_settings().data_dir
-    address = _address(folder)
-    return address, found or _piped_key() or _stored_key(folder, address)
+    address = server_address(_address(folder))
+    return address, found or _stored_key(folder, address)
 
 
 def _source(ctx: typer.Context, name: str) -> str:
@@ -107,19 +113,21 @@ def _given_key(ctx: typer.Context) -> _FoundKey | None:
     return _FoundKey(key, "--api-key or STOKER_API_KEY") if key else None
 
 
-def _piped_key() -> _FoundKey | None:
-    """Returns the key in standard input, if that is no terminal and has one."""
-    if sys.stdin.isatty():
-        return None
-    output.say("Reading an API key from standard input …", "dim")
-    line = sys.stdin.readline().strip()
-    return _FoundKey(line, "standard input") if line else None
+def _piped_key() -> _FoundKey:
+    """Returns the key in standard input. Raises `WrongUseError` if that has none."""
+    if line := sys.stdin.readline().strip():
+        return _FoundKey(line, "standard input")
+    raise WrongUseError(
+        "Standard input has no API key.", hint='echo "$KEY" | stoker login --key-stdin'
+    )
 
 
 def _typed_key(address: str) -> _FoundKey:
     if not sys.stdin.isatty():
         raise WrongUseError(
-            "Standard input has no API key.", hint=f"echo KEY | stoker login --base-url {address}"
+            "There is no terminal to ask for the API key.",
+            hint="Pass the key on standard input: "
+            f'echo "$KEY" | stoker login --base-url {address} --key-stdin',
         )
     try:
         key = getpass.getpass(f"API key for {output.printable(address)}: ").strip()

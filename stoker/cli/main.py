@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from stoker.base.config import Settings
 
 INTERRUPT_AGAIN_S = 0.01
+# Defaults of the settings, whose import takes longer than the help.
+HOST, PORT, DATA_DIR = "127.0.0.1", "8000", ".data"
 
 app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_show_locals=False)
 
@@ -70,15 +72,18 @@ def root(
     ] = False,
 ) -> None:
     """Serve your team's machine-learning models."""
-    ctx.obj = Context(given_url=base_url, given_key=api_key, account=account)
+    ctx.obj = Context.given(base_url, api_key, account)
 
 
-Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
-Port = Annotated[int | None, typer.Option(help="Port. 0 picks a free port.")]
+Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default=HOST)]
+Port = Annotated[int | None, typer.Option(help="Port. 0 picks a free port.", show_default=PORT)]
 Workers = Annotated[
     int | None, typer.Option(help="Processes that read, check and stream calls of models.")
 ]
-DataDir = Annotated[Path | None, typer.Option(help="Folder for the database, artifacts and logs.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder for the database, artifacts and logs.", show_default=DATA_DIR),
+]
 
 
 def _settings(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli import output
-from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
+from stoker.cli.call import TIMEOUT_S, Model, Parameters, parsed_parameters
 from stoker.cli.context import client
 from stoker.cli.output import AsJson
 from stoker.client.client import ApiRequest, JsonObject
@@ -16,10 +16,6 @@ from stoker.client.media import TRANSCRIPTIONS
 
 IMAGES, EDITS = "/v1/images/generations", "/v1/images/edits"
 SPEECH = "/v1/audio/speech"
-
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Model ID, as listed by 'stoker models'.")
-]
 
 _IMAGE_FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
 _SOUND_FORMATS = {f".{name}": name for name in ("mp3", "opus", "aac", "flac", "wav", "pcm")}

@@ -102,7 +102,7 @@ def print_table(
     heads = [name.upper() for name in header] if header else []
     columns = [[row[index] for row in cells] for index in range(len(cells[0]) if cells else 0)]
     widths = [
-        max(_least_width(column), _longest_word(heads[index]) if heads else 0)
+        max(_least_width(column), len(heads[index]) if heads else 0)
         for index, column in enumerate(columns)
     ]
     if heads and out.is_terminal and sum(widths) + GAP * len(widths) > out.width:
@@ -115,7 +115,14 @@ def print_table(
         table.add_column(name, no_wrap=index == 0, min_width=width)
     for row in cells:
         table.add_row(*(Text(text, styles.get(text, ""), overflow="fold") for text in row))
-    out.print(table)
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as captured:
+        out.print(table)
+    # Cells of the last column are padded.
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 GAP = 2
@@ -168,12 +175,6 @@ def show_error(error: StokerError) -> None:
         out.print(hint, soft_wrap=True)
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Asks for confirmation. Exits the command unless the answer is yes."""
-    if not yes and not typer.confirm(question, err=True):
-        raise typer.Exit(1)
-
-
 def moment(value: Any) -> str:
     """Formats an API timestamp to the second."""
     return str(value or "")[:19].replace("T", " ")
@@ -211,20 +212,22 @@ def show_done(answer: JsonObject, message: str, *, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def spinner(message: str) -> Generator[Callable[[str], None], None, None]:
-    """Shows a status line on stderr during a wait. Yields a function that changes its text.
+    """Shows a status line with the elapsed time on stderr. Yields a function that changes its text.
 
     If stderr is not a terminal, each text is printed once as a separate line.
     """
-    from rich.text import Text
-
     out = console(stderr=True)
     if not out.is_terminal:
         update = _once(out)
         update(message)
         yield update
         return
-    with out.status(Text(printable(message))) as status:
-        yield lambda text: status.update(Text(printable(text)))
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=out, transient=True) as bar:
+        task = bar.add_task(printable(message), total=None)
+        yield lambda text: bar.update(task, description=printable(text))
 
 
 def _once(out: "Console") -> Callable[[str], None]:

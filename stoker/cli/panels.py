@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+CALLS = "Calls"
 PANELS: Mapping[str, Sequence[str]] = {
     "Server": ("serve", "demo", "doctor", "backup", "restore", "engines", "node", "cluster"),
-    "Calls": ("call", "chat", "image", "speak", "transcribe", "video", "models"),
+    CALLS: ("call", "chat", "image", "speak", "transcribe", "video", "models"),
     "Models": ("artifacts", "deploy", "deployments", "versions", "check", "tune"),
     "Agents, videos and files": ("agents", "videos", "files"),
     "Accounts": ("login", "logout", "accounts", "keys", "usage", "credits", "prices"),

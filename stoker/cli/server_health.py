@@ -7,7 +7,7 @@ from stoker.cli import hints
 from stoker.cli.context import Context
 from stoker.cli.key_scope import key_scope
 from stoker.cli.settings import read_settings
-from stoker.cli.verdicts import DoctorCheck, DoctorVerdict
+from stoker.cli.verdicts import UPGRADE_HINT, DoctorCheck, DoctorVerdict
 from stoker.client.client import Client
 from stoker.client.errors import StokerError, UnreachableError, WrongUseError
 from stoker.client.settings import DEFAULT_BASE_URL
@@ -73,13 +73,12 @@ def _server_checks(settings: Context) -> Iterator[DoctorCheck]:
 
 
 def _version(version: str) -> DoctorCheck:
-    message = f"version {version}"
-    if version == stoker.__version__ or not shares_database():
+    if version == stoker.__version__:
+        return DoctorCheck("server", DoctorVerdict.OK, f"version {version}")
+    message = f"version {version}, this command is {stoker.__version__}"
+    if not shares_database():
         return DoctorCheck("server", DoctorVerdict.OK, message)
-    hint = "Install the same release of Stoker on all machines of the fleet."
-    return DoctorCheck(
-        "server", DoctorVerdict.FAIL, f"{message}, but {stoker.__version__} here", hint
-    )
+    return DoctorCheck("server", DoctorVerdict.WARN, message, UPGRADE_HINT)
 
 
 def _key_checks(server: Client) -> Iterator[DoctorCheck]:

@@ -2,8 +2,9 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,17 +15,26 @@ from stoker.client.client import ApiRequest, Client, JsonObject
 from stoker.client.errors import ApiError, BrokenConnectionError, UnreachableError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
+    from rich.text import Text
 
 EVENTS, DEPLOYMENTS, MACHINE = "/v1/events", "/v1/deployments", "/v1/machine"
 SILENCE_S = 30.0
 AGAIN_S = 1.0
+SortKey = Literal["requests", "errors", "latency", "queue", "memory", "name"]
+SORT_FIELDS: Mapping[str, str] = {
+    "requests": "requests_per_s",
+    "errors": "errors_per_s",
+    "latency": "p99_ms",
+    "queue": "queue",
+    "memory": "memory_bytes",
+}
 TEN_YEARS = 3650
 """Ten years in days."""
-NUMBERS = 76
-"""Width of the other columns in characters. The model name gets the rest."""
 LEAST_NAME = 16
-"""Minimum width of the model name in characters."""
+"""Minimum width of the model name in characters. It gets the room that other columns leave."""
+GAP = 2
+"""Spaces between two columns."""
 DEVICE = 8
 """Width of the device in characters."""
 BAR = 30
@@ -41,16 +51,46 @@ AT_REST: Mapping[str, Any] = {
 STYLES = {"ready": "green", "starting": "yellow", "stopping": "yellow", "failed": "bold red"}
 
 
-def top(ctx: typer.Context, as_json: AsJson = False) -> None:
+@dataclass(frozen=True)
+class TopColumn:
+    head: str
+    width: int
+    """Width of the longest usual cell or of the head, in characters."""
+    cell: Callable[[JsonObject], str]
+    justify: Literal["left", "right"] = "right"
+
+
+COLUMNS = (
+    TopColumn("MODEL", LEAST_NAME, lambda row: row["model"], "left"),
+    TopColumn("STATUS", 8, lambda row: row["status"], "left"),
+    TopColumn("DEVICE", DEVICE, lambda row: output.shortened(row["device"], DEVICE), "left"),
+    TopColumn("REQ/S", 6, lambda row: f"{row['requests_per_s']:.1f}"),
+    TopColumn("ERR/S", 5, lambda row: f"{row['errors_per_s']:.1f}"),
+    TopColumn("P50", 8, lambda row: _ms(row["p50_ms"])),
+    TopColumn("P99", 8, lambda row: _ms(row["p99_ms"])),
+    TopColumn("QUEUE", 5, lambda row: str(row["queue"])),
+    TopColumn("REPLICAS", 8, lambda row: str(row["replicas"])),
+    TopColumn("MEMORY", 8, lambda row: output.size(row["memory_bytes"])),
+)
+FIRST_TO_GO = ("DEVICE", "REPLICAS", "ERR/S", "P50", "QUEUE", "STATUS", "P99")
+"""Columns that narrow terminals have no room for, the least important one first."""
+
+
+def top(
+    ctx: typer.Context,
+    *,
+    sort: Annotated[SortKey, typer.Option(help="Column to sort by, largest first.")] = "requests",
+    as_json: AsJson = False,
+) -> None:
     """Show live requests, latency, memory and waiting models. Stop with Ctrl-C."""
     server, out = client(ctx), output.console()
-    snapshots = _snapshots(server)
+    snapshots = _snapshots(server, sort)
     if as_json or not out.is_terminal:
         snapshot = next(snapshots)
         if as_json:
             output.print_json(snapshot)
         else:
-            out.print(_shown(snapshot, out.width))
+            out.print(_shown(snapshot, out))
         return
     from rich.live import Live
 
@@ -58,14 +98,14 @@ def top(ctx: typer.Context, as_json: AsJson = False) -> None:
         while True:
             try:
                 for snapshot in snapshots:
-                    live.update(_shown(snapshot, out.width), refresh=True)
+                    live.update(_shown(snapshot, out, fits=True), refresh=True)
             except (BrokenConnectionError, UnreachableError) as error:
                 live.console.print(output.printable(error.message), style="yellow")
             time.sleep(AGAIN_S)
-            snapshots = _snapshots(server)
+            snapshots = _snapshots(server, sort)
 
 
-def _snapshots(server: Client) -> Iterator[JsonObject]:
+def _snapshots(server: Client, sort: SortKey) -> Iterator[JsonObject]:
     """Yields the current state each time the server sends an update."""
     known: dict[str, JsonObject] = {}
     request = ApiRequest(method="GET", path=EVENTS, timeout_s=SILENCE_S)
@@ -77,7 +117,7 @@ def _snapshots(server: Client) -> Iterator[JsonObject]:
         elif name == "deployment.deleted":
             known.pop(data["id"], None)
         elif name == "stats":
-            yield _snapshot(known, data)
+            yield _snapshot(known, data, sort)
 
 
 def _deployments(server: Client) -> list[JsonObject]:
@@ -91,7 +131,7 @@ def _deployments(server: Client) -> list[JsonObject]:
     return [{**replica, "id": replica["deployment_id"], "readiness": ""} for replica in replicas]
 
 
-def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject) -> JsonObject:
+def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject, sort: SortKey) -> JsonObject:
     rows: list[JsonObject] = [
         {
             "id": identifier,
@@ -104,8 +144,16 @@ def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject) -> JsonObject:
         }
         for identifier, deployment in known.items()
     ]
-    rows.sort(key=lambda row: (-row["requests_per_s"], -row["memory_bytes"], row["model"]))
+    rows.sort(key=lambda row: (*_rank(row, sort), row["model"]))
     return {**stats, "deployments": rows}
+
+
+def _rank(row: JsonObject, sort: SortKey) -> tuple[float, ...]:
+    """Returns the first part of a row's place. The busiest of equal rows comes first."""
+    if sort == "name":
+        return ()
+    fields = (SORT_FIELDS[sort], "requests_per_s", "queue", "memory_bytes")
+    return tuple(-(row[field] or 0) for field in fields)
 
 
 def _devices_of(deployment: JsonObject) -> str:
@@ -114,31 +162,56 @@ def _devices_of(deployment: JsonObject) -> str:
     return ",".join(sorted({worker["device"] for worker in workers} - {""}))
 
 
-def _shown(found: JsonObject, width: int) -> "RenderableType":
+def _shown(found: JsonObject, out: "Console", *, fits: bool = False) -> "RenderableType":
+    """Returns the state as text and a table.
+
+    Args:
+        fits: leave out deployments that exceed the terminal's height.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
+    lines = _about(found)
+    rows: list[JsonObject] = found["deployments"]
+    # Two lines are for the header and for the number of rows that do not fit.
+    used = sum(len(line.wrap(out, out.width)) for line in lines) + 2
+    count = max(1, out.height - used) if fits and used + len(rows) > out.height + 1 else len(rows)
+    columns = _columns(out.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("MODEL", "STATUS", "DEVICE"):
-        table.add_column(header, no_wrap=True)
-    for header in ("REQ/S", "ERR/S", "P50", "P99", "QUEUE", "REPLICAS", "MEMORY"):
-        table.add_column(header, justify="right", no_wrap=True)
-    room = max(LEAST_NAME, width - NUMBERS)
-    for row in found["deployments"]:
-        table.add_row(
-            Text(output.shortened(output.printable(row["model"]), room)),
-            Text(row["status"], STYLES.get(row["status"], "")),
-            output.shortened(row["device"], DEVICE),
-            f"{row['requests_per_s']:.1f}",
-            Text(f"{row['errors_per_s']:.1f}", "red" if row["errors_per_s"] else ""),
-            _ms(row["p50_ms"]),
-            _ms(row["p99_ms"]),
-            str(row["queue"]),
-            str(row["replicas"]),
-            output.size(row["memory_bytes"]),
-        )
-    lines: list[RenderableType] = [Text(_memory(found["memory"]))]
+    for column in columns:
+        table.add_column(column.head, no_wrap=True, justify=column.justify)
+    room = max(LEAST_NAME, out.width - sum(column.width + GAP for column in columns[1:]))
+    for row in rows[:count]:
+        name = output.shortened(output.printable(row["model"]), room)
+        table.add_row(Text(name), *(_cell(column, row) for column in columns[1:]))
+    more = [Text(f"and {len(rows) - count} more", "dim")] if len(rows) > count else []
+    return Group(*lines, table, *more)
+
+
+def _cell(column: TopColumn, row: JsonObject) -> "Text":
+    from rich.text import Text
+
+    is_error = column.head == "ERR/S" and row["errors_per_s"]
+    text = column.cell(row)
+    return Text(text, "red" if is_error else STYLES.get(text, ""))
+
+
+def _columns(width: int) -> "list[TopColumn]":
+    """Returns the columns that a terminal of this width has room for."""
+    columns = list(COLUMNS)
+    for head in FIRST_TO_GO:
+        if LEAST_NAME + sum(column.width + GAP for column in columns[1:]) <= width:
+            break
+        columns = [column for column in columns if column.head != head]
+    return columns
+
+
+def _about(found: JsonObject) -> "list[Text]":
+    """Returns a line for each memory, the credits and each waiting model."""
+    from rich.text import Text
+
+    lines = [Text(_memory(found["memory"]))]
     lines += [Text(output.printable(_device(entry))) for entry in found["memory"]["devices"]]
     if credit := found["credits"]:
         days = credit["days_left"]
@@ -153,7 +226,7 @@ def _shown(found: JsonObject, width: int) -> "RenderableType":
     ]
     if not found["deployments"]:
         lines.append(Text("No deployments yet."))
-    return Group(*lines, table)
+    return lines
 
 
 def _memory(memory: JsonObject) -> str:

@@ -11,7 +11,7 @@ import typer
 from stoker.cli import inputs, output
 from stoker.cli.call import MODELS
 from stoker.cli.context import client
-from stoker.cli.deployments import DEPLOYMENTS, find, settled
+from stoker.cli.deployments import DEPLOYMENTS, Which, find, settled
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.versions import changed
 from stoker.client.client import Client, JsonObject, quoted
@@ -25,9 +25,7 @@ STYLES = {"differs": "yellow", "failed": "red", "unavailable": "dim"}
 
 def tune(
     ctx: typer.Context,
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Deployment ID (dep_…) or model ID.")
-    ],
+    model: Which,
     *,
     examples: Annotated[
         Path | None,

@@ -17,3 +17,8 @@ class DoctorCheck:
     found: str
     hint: str = ""
     """How to fix the problem."""
+
+
+UPGRADE_HINT = (
+    "Releases may differ during an upgrade, by one release. See COMPATIBILITY.md. Then finish it."
+)

@@ -5,9 +5,13 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli import output
+from stoker.cli import completion, output
+from stoker.cli.artifact_ids import artifact_id
+from stoker.cli.confirmation import Yes, confirm
 from stoker.cli.context import client
+from stoker.cli.deployments import Which as Model
 from stoker.cli.deployments import path_of
+from stoker.cli.engine_options import Config, Devices, WeightFormat, engine_config, given
 from stoker.cli.imports import SCHEME, Reference, import_new, token_from
 from stoker.cli.output import AsJson, Columns
 from stoker.client.client import ApiRequest, Client, JsonObject, Retry, quoted
@@ -15,10 +19,9 @@ from stoker.client.errors import StokerError, WrongUseError
 
 app = typer.Typer(no_args_is_help=True, help="Roll out new versions of a deployment and roll back.")
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Deployment ID (dep_…) or model ID.")]
 Which = Annotated[str, typer.Argument(metavar="VERSION", help="Version number or ID (ver_…).")]
-NoWait = Annotated[
-    bool, typer.Option("--no-wait", help="Do not wait until the version is live or failed.")
+Wait = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Wait until the version is live or failed.")
 ]
 POLL_S = 0.5
 WAITING = ("preparing", "checking")
@@ -96,12 +99,19 @@ def add(
     model: Model,
     artifact: Annotated[
         str | None,
-        typer.Argument(metavar="ARTIFACT", help="Artifact ID (art_…) or hub model (hf:org/name)."),
+        typer.Argument(
+            metavar="ARTIFACT",
+            help="Artifact ID (art_…), artifact name, or hub model (hf:org/name).",
+            autocompletion=completion.artifacts,
+        ),
     ] = None,
     *,
     engine: Annotated[str | None, typer.Option(help="Engine, if different.")] = None,
     device: Annotated[str | None, typer.Option(help="Device, if different.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Dtype, if different.")] = None,
+    weight_format: WeightFormat = None,
+    devices: Devices = None,
+    config: Config = None,
     note: Annotated[str, typer.Option(help="Description of the change.")] = "",
     manual: Annotated[
         bool,
@@ -121,44 +131,48 @@ def add(
             help="Environment variable that holds the hub token, such as HF_TOKEN.",
         ),
     ] = None,
-    no_wait: NoWait = False,
+    wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:
-    """Create a version with a new model, engine, device or dtype.
+    """Create a version with a new model, engine, device, dtype or engine options.
 
     The version is loaded, tested and checked. It goes live if all of this succeeds.
     """
     server = client(ctx)
     path = f"{path_of(server, model)}/versions"
     if artifact and artifact.startswith(SCHEME):
-        artifact = import_new(server, Reference.parse(artifact), token=token_from(token_variable))[
-            "id"
-        ]
+        reference, token = Reference.parse(artifact), token_from(token_variable)
+        artifact = str(import_new(server, reference, token=token)["id"])
     elif token_variable:
         raise WrongUseError("--token-from requires a hub model (hf:…).")
-    fields = {"artifact_id": artifact, "engine": engine, "device": device, "dtype": dtype}
-    body: JsonObject = {name: value for name, value in fields.items() if value is not None}
+    body = given(
+        artifact_id=artifact and artifact_id(server, artifact),
+        engine=engine,
+        device=device,
+        dtype=dtype,
+        config=engine_config(config, weight_format=weight_format, devices=devices),
+    )
     if not body:
-        raise WrongUseError("Give an ARTIFACT, --engine, --device or --dtype.")
+        raise WrongUseError("Nothing to change.", hint="Give an ARTIFACT, or an option.")
     body |= {
         "note": note,
         "promote": "manual" if manual else "when_ready",
         "strategy": "in_place" if in_place else "beside",
     }
     made = server.create(path, body)
-    _show_settled(server, path, made, no_wait=no_wait, as_json=as_json)
+    _show_settled(server, path, made, wait=wait, as_json=as_json)
 
 
 @app.command()
 def promote(
-    ctx: typer.Context, model: Model, which: Which, no_wait: NoWait = False, as_json: AsJson = False
+    ctx: typer.Context, model: Model, which: Which, wait: Wait = True, as_json: AsJson = False
 ) -> None:
     """Make a version live."""
     server = client(ctx)
     path = path_of(server, model)
     version = _found(server, path, which)
     promoted = server.post(f"{path}/versions/{quoted(version['id'])}/promote")
-    _show_settled(server, f"{path}/versions", promoted, no_wait=no_wait, as_json=as_json)
+    _show_settled(server, f"{path}/versions", promoted, wait=wait, as_json=as_json)
 
 
 @app.command()
@@ -171,7 +185,7 @@ def rollback(
             metavar="VERSION", help="Version number or ID. Default: the previous live version."
         ),
     ] = None,
-    no_wait: NoWait = False,
+    wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:
     """Roll back to the previous live version or an earlier one."""
@@ -179,7 +193,7 @@ def rollback(
     path = path_of(server, model)
     body = {"version": _found(server, path, to)["id"]} if to else {}
     back = server.post(f"{path}/rollback", body)
-    _show_settled(server, f"{path}/versions", back, no_wait=no_wait, as_json=as_json)
+    _show_settled(server, f"{path}/versions", back, wait=wait, as_json=as_json)
 
 
 @app.command()
@@ -245,14 +259,14 @@ def delete(
     ctx: typer.Context,
     model: Model,
     which: Which,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a version that is not live. A rollout in progress is cancelled."""
     server = client(ctx)
     path = path_of(server, model)
     version = _found(server, path, which)
-    output.confirm(f"Delete version {version['number']} of {model}?", yes=yes)
+    confirm(f"Delete version {version['number']} of {model}?", yes=yes)
     deleted = server.delete(f"{path}/versions/{quoted(version['id'])}")
     output.show_done(deleted, f"Deleted {version['id']}.", as_json=as_json)
 
@@ -300,9 +314,9 @@ def changed(server: Client, path: str, changes: JsonObject) -> JsonObject:
 
 
 def _show_settled(
-    server: Client, path: str, version: JsonObject, *, no_wait: bool, as_json: bool
+    server: Client, path: str, version: JsonObject, *, wait: bool, as_json: bool
 ) -> None:
-    if not no_wait:
+    if wait:
         version = settled(server, path, version)
         output.say(f"Version {version['number']} is {version['status']}.", style="green")
     output.show_object(version, DETAILS, as_json=as_json)

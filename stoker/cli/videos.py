@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli import output
-from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
+from stoker.cli import confirmation, output
+from stoker.cli.call import TIMEOUT_S, Model, Parameters, parsed_parameters
+from stoker.cli.confirmation import Yes
 from stoker.cli.context import client
-from stoker.cli.media import Model
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import ApiRequest, Client, JsonObject
+from stoker.client.client import ApiRequest, Client, JsonObject, quoted
 from stoker.client.errors import StokerError
 
 VIDEOS = "/v1/videos"
@@ -74,9 +74,12 @@ def list_videos(
 
 
 @app.command()
-def get(ctx: typer.Context, video_id: VideoId, as_json: AsJson = False) -> None:
+def show(ctx: typer.Context, video_id: VideoId, as_json: AsJson = False) -> None:
     """Show the status of a video."""
-    output.show_object(client(ctx).get(f"{VIDEOS}/{video_id}"), FIELDS, as_json=as_json)
+    output.show_object(client(ctx).get(_path(video_id)), FIELDS, as_json=as_json)
+
+
+app.command("get", hidden=True)(show)
 
 
 @app.command()
@@ -96,16 +99,27 @@ def download(
 
 
 @app.command()
-def delete(ctx: typer.Context, video_id: VideoId, as_json: AsJson = False) -> None:
+def delete(
+    ctx: typer.Context, video_id: VideoId, yes: Yes = False, as_json: AsJson = False
+) -> None:
     """Delete a video and its content. An active job is stopped."""
-    answer = client(ctx).delete(f"{VIDEOS}/{video_id}")
+    answer = confirmation.delete(
+        client(ctx),
+        _path(video_id),
+        lambda v: f"Delete video {video_id} of {v['model']}, {v['status']}?",
+        yes=yes,
+    )
     output.show_done(answer, f"Deleted {video_id}.", as_json=as_json)
+
+
+def _path(video_id: str) -> str:
+    return f"{VIDEOS}/{quoted(video_id)}"
 
 
 def _content(video_id: str, variant: str = "video") -> ApiRequest:
     return ApiRequest(
         method="GET",
-        path=f"{VIDEOS}/{video_id}/content",
+        path=f"{_path(video_id)}/content",
         params={"variant": variant},
         timeout_s=TIMEOUT_S,
     )
@@ -118,7 +132,7 @@ def _ended(server: Client, job: JsonObject) -> JsonObject:
             while job["status"] in ("queued", "in_progress"):
                 update(f"{job['id']}: {job['status'].replace('_', ' ')}, {job['progress']}%")
                 time.sleep(POLL_S)
-                job = server.get(f"{VIDEOS}/{job['id']}")
+                job = server.get(_path(job["id"]))
         except KeyboardInterrupt:
             output.say(
                 f"\nThe job continues. Get the video with: stoker videos download {job['id']}"

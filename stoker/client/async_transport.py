@@ -10,6 +10,7 @@ from .async_concurrency import in_thread
 from .errors import ACCOUNT_HEADER
 from .request import ApiRequest, JsonObject
 from .response import EventLines, decoded, error_of, exchanging, not_an_address
+from .settings import server_address
 
 if TYPE_CHECKING:
     import httpx
@@ -31,7 +32,7 @@ class AsyncTransport:
         httpx = proxies.import_httpx()
         if not base_url.startswith(("http://", "https://")):
             raise not_an_address(base_url)
-        self.base_url = base_url.rstrip("/")
+        self.base_url = server_address(base_url)
         self._http = proxies.client(
             httpx.AsyncClient,
             self.base_url,

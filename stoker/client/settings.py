@@ -8,6 +8,13 @@ from .errors import WrongUseError
 DEFAULT_BASE_URL = "http://127.0.0.1:8000"
 
 
+def server_address(base_url: str) -> str:
+    """Returns an address without a slash or `/v1` at its end. Clients of OpenAI's API need that
+    end, but the paths of this client begin with it.
+    """
+    return base_url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
 @dataclass(frozen=True)
 class Connection:
     """Address and credentials of a server."""

@@ -11,6 +11,7 @@ from .concurrency import in_thread
 from .errors import ACCOUNT_HEADER
 from .request import ApiRequest, JsonObject
 from .response import EventLines, decoded, error_of, exchanging, not_an_address
+from .settings import server_address
 
 if TYPE_CHECKING:
     import httpx
@@ -32,7 +33,7 @@ class Transport:
         httpx = proxies.import_httpx()
         if not base_url.startswith(("http://", "https://")):
             raise not_an_address(base_url)
-        self.base_url = base_url.rstrip("/")
+        self.base_url = server_address(base_url)
         self._http = proxies.client(
             httpx.Client,
             self.base_url,

@@ -10,7 +10,7 @@ import typer.main
 
 import stoker
 from stoker.base.extras import install_command
-from stoker.cli import doctor
+from stoker.cli import doctor, server_health
 from stoker.cli.commands import ENTRIES
 from stoker.cli.main import app
 from stoker.inspection import packages
@@ -191,7 +191,7 @@ class TestKeysAndAccounts:
         operator = Cli(server.base_url, server.operator_key)
         account = operator.json("accounts", "create", "short-lived")["id"]
         unconfirmed = operator.run("accounts", "delete", account)
-        assert unconfirmed.returncode == 1
+        assert unconfirmed.returncode == 2
         assert "short-lived" in unconfirmed.stderr
         gone = operator.json("accounts", "delete", account, "--yes")
         assert gone == {"id": account, "object": "account.deleted", "deleted": True}
@@ -211,7 +211,7 @@ class TestKeysAndAccounts:
         third = Cli(cli.base_url, rotated["key"])
         assert key["id"] in {k["id"] for k in third.json("keys", "list")}
         assert "sk-" not in third.run("keys", "list").stdout
-        assert cli.json("keys", "revoke", key["id"])["deleted"]
+        assert cli.json("keys", "revoke", key["id"], "--yes")["deleted"]
         assert third.run("models").returncode == 1
 
 
@@ -256,6 +256,20 @@ class TestDoctor:
         report = cli.json("doctor", "--data-dir", str(named))
         checks = {check["name"]: check["found"] for check in report["checks"]}
         assert checks["data folder"].endswith(str(named.resolve()))
+
+    def test_a_server_of_another_release(
+        self, server: Server, no_machine: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both versions are shown. Only machines of one fleet need the same release."""
+        release, cli = stoker.__version__, Cli(server.base_url, server.operator_key)
+        monkeypatch.setattr(stoker, "__version__", "0.0.9")
+        expected = f"version {release}, this command is 0.0.9"
+        for verdict, shares in (("ok", False), ("warn", True)):
+            monkeypatch.setattr(server_health, "shares_database", lambda shares=shares: shares)
+            report = cli.json("doctor")
+            [check] = [check for check in report["checks"] if check["name"] == "server"]
+            assert (check["status"], check["found"]) == (verdict, expected)
+            assert report["ok"]
 
     def test_no_server(self, no_machine: None) -> None:
         done = Cli("http://127.0.0.1:9").run("doctor")
@@ -385,14 +399,16 @@ class TestFromPushToCall:
         assert deployed.run("deployments", "show", "nobody").returncode == 1
 
     def test_asks_before_deleting(self, deployed: Cli) -> None:
-        assert deployed.run("deployments", "delete", "team/tagger", stdin="n\n").returncode == 1
+        done = deployed.run("deployments", "delete", "team/tagger", stdin="y\n")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "Delete deployment team/tagger?" in done.stderr and "--yes" in done.stderr
         assert deployed.json("deployments", "list")
 
     def test_stop_start_delete(self, deployed: Cli, tagger: Path) -> None:
         pushed = deployed.json("artifacts", "push", str(tagger), "--name", "other")
         made = deployed.json("deploy", "other", pushed["id"], "--idle-timeout-s", "60", "--no-wait")
         assert (made["readiness"], made["idle_timeout_s"]) == ("cold", 60)
-        assert deployed.json("call", "other", "clara", "--wait", "60")
+        assert deployed.json("call", "other", "clara", "--max-wait", "60")
         deployed.json("deployments", "stop", "other")
         until(lambda: deployed.json("deployments", "show", "other")["status"] == "stopped")
         assert deployed.json("deployments", "start", "other")["desired"] == "running"

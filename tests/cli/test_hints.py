@@ -24,7 +24,7 @@ def api_error(code: str, message: str = "no", param: str | None = None) -> ApiEr
         (UnreachableError("no", base_url="http://127.0.0.1:8000"), "'stoker serve', or set its"),
         (UnreachableError("no", base_url="https://stoker.example"), "Check its address with --bas"),
         (UnreachableError("no", base_url="http://a", hint="The proxy was used."), "The proxy was"),
-        (api_error(MODEL_LOADING), "--wait SECONDS"),
+        (api_error(MODEL_LOADING), "--max-wait SECONDS"),
         (api_error("invalid_request", param=ACCOUNT_HEADER), "stoker --account ID models"),
         (api_error("invalid_request", param="account_id"), "STOKER_ACCOUNT"),
         (not_an_address("somewhere"), "Set --base-url or STOKER_BASE_URL, for example"),

@@ -5,6 +5,7 @@ import os
 import pty
 import shutil
 import stat
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,11 @@ def data_dir(server: Server, tmp_path: Path) -> Path:
         shutil.copy(server.data_dir / name, folder)
     (folder / "account-key").write_text(f"{account_cli(server, 'first').key}\n")
     return folder
+
+
+def login(shell: Cli, address: str, key: str | None) -> "subprocess.CompletedProcess[str]":
+    """Signs in with a key from standard input."""
+    return shell.run("login", "--base-url", address, "--key-stdin", stdin=f"{key}\n")
 
 
 def account_of(cli: Cli) -> str:
@@ -116,7 +122,7 @@ class TestOnTheServersMachine:
 
 class TestElsewhere:
     def test_key_from_standard_input(self, shell: Cli, cli: Cli, profile: Path) -> None:
-        done = shell.run("login", "--base-url", f"{cli.base_url}/", stdin=f"{cli.key}\n")
+        done = login(shell, f"{cli.base_url}/", cli.key)
         assert done.returncode == 0, done.stderr
         saved = {"base_url": cli.base_url, "api_key": cli.key}
         assert json.loads(profile.read_text()) == saved
@@ -125,8 +131,24 @@ class TestElsewhere:
     def test_key_from_standard_input_for_a_folder(
         self, shell: Cli, cli: Cli, data_dir: Path
     ) -> None:
-        shell.run("login", "--data-dir", str(data_dir), stdin=f"{cli.key}\n")
+        shell.run("login", "--data-dir", str(data_dir), "--key-stdin", stdin=cli.key)
         assert account_of(shell) == account_of(cli)
+
+    def test_an_open_pipe_is_not_read(self, shell: Cli, cli: Cli, data_dir: Path) -> None:
+        """Without --key-stdin, the command ends although nobody closes its standard input."""
+        for place, code in ((("--base-url", cli.base_url), 2), (("--data-dir", str(data_dir)), 0)):
+            process = shell.popen("login", *place)
+            assert process.wait(timeout=60) == code
+            process.kill()
+            process.communicate()
+
+    def test_an_address_with_the_version_of_the_api(
+        self, shell: Cli, cli: Cli, profile: Path
+    ) -> None:
+        assert login(shell, f"{cli.base_url}/v1/", cli.key).returncode == 0
+        assert json.loads(profile.read_text())["base_url"] == cli.base_url
+        for same in (f"{cli.base_url}/v1", f"{cli.base_url}/v1/"):
+            assert account_of(replace(shell, base_url=same)) == account_of(cli)
 
     def test_key_from_a_terminal_is_not_echoed(self, shell: Cli, cli: Cli, profile: Path) -> None:
         command = ["-m", "stoker", "login", "--base-url", cli.base_url]
@@ -157,18 +179,19 @@ class TestElsewhere:
     def test_a_variables_key_is_not_sent_to_another_address(self, shell: Cli, cli: Cli) -> None:
         local = replace(shell, key="sk-local-secret")
         done = local.run("login", "--base-url", cli.base_url)
-        assert (done.returncode, "Standard input has no API key" in done.stderr) == (2, True)
-        assert local.run("login", "--base-url", cli.base_url, stdin=f"{cli.key}\n").returncode == 0
+        assert (done.returncode, "no terminal to ask for the API key" in done.stderr) == (2, True)
+        assert "--key-stdin" in done.stderr
+        assert login(local, cli.base_url, cli.key).returncode == 0
         assert account_of(shell) == account_of(cli)
 
     def test_scopes(self, shell: Cli, cli: Cli, server: Server, tagger: Path) -> None:
         artifact = cli.json("artifacts", "push", str(tagger), "--name", "scopes")
         cli.json("deploy", "scopes", artifact["id"], "--no-wait")
         made = cli.json("keys", "create", "--deployment", "scopes")
-        done = shell.run("login", "--base-url", server.base_url, stdin=made["key"])
+        done = login(shell, server.base_url, made["key"])
         assert "scope deployment." in done.stderr
         assert [model["id"] for model in shell.json("models")] == ["scopes"]
-        done = shell.run("login", "--base-url", server.base_url, stdin=server.operator_key)
+        done = login(shell, server.base_url, server.operator_key)
         assert "scope operator." in done.stderr
 
     @pytest.mark.parametrize(
@@ -183,15 +206,15 @@ class TestElsewhere:
     def test_a_wrong_key_is_not_saved(
         self, shell: Cli, cli: Cli, profile: Path, key: str, code: int, message: str
     ) -> None:
-        done = shell.run("login", "--base-url", cli.base_url, stdin=key)
+        done = login(shell, cli.base_url, key)
         assert (done.returncode, message in done.stderr) == (code, True), done.stderr
         assert not profile.exists()
 
     def test_a_failed_login_keeps_the_profile(self, shell: Cli, cli: Cli, profile: Path) -> None:
-        shell.run("login", "--base-url", cli.base_url, stdin=str(cli.key))
+        login(shell, cli.base_url, cli.key)
         before = profile.read_bytes()
-        assert shell.run("login", "--base-url", cli.base_url, stdin="sk-wrong-x").returncode == 1
-        assert shell.run("login", "--base-url", WITHOUT_SERVER, stdin="sk-x-x").returncode == 1
+        assert login(shell, cli.base_url, "sk-wrong-x").returncode == 1
+        assert login(shell, WITHOUT_SERVER, "sk-x-x").returncode == 1
         assert profile.read_bytes() == before
 
     def test_address_and_folder(self, shell: Cli, data_dir: Path) -> None:
@@ -202,7 +225,7 @@ class TestElsewhere:
 class TestOrder:
     @pytest.fixture
     def signed_in(self, shell: Cli, cli: Cli) -> Cli:
-        assert shell.run("login", "--base-url", cli.base_url, stdin=str(cli.key)).returncode == 0
+        assert login(shell, cli.base_url, cli.key).returncode == 0
         return shell
 
     def test_option_then_variable_then_profile(
@@ -259,7 +282,7 @@ class TestOrder:
 class TestFile:
     @pytest.fixture
     def signed_in(self, shell: Cli, cli: Cli) -> Cli:
-        assert shell.run("login", "--base-url", cli.base_url, stdin=str(cli.key)).returncode == 0
+        assert login(shell, cli.base_url, cli.key).returncode == 0
         return shell
 
     def test_readable_by_others(self, signed_in: Cli, profile: Path) -> None:
@@ -289,14 +312,12 @@ class TestFile:
             assert fix in done.stderr
         # The variables need no profile, and a new login replaces it.
         assert replace(cli, settings=signed_in.settings).run("models").returncode == 0
-        assert (
-            signed_in.run("login", "--base-url", cli.base_url, stdin=str(cli.key)).returncode == 0
-        )
+        assert login(signed_in, cli.base_url, cli.key).returncode == 0
         assert signed_in.run("models").returncode == 0
 
     def test_below_the_home_folder(self, cli: Cli, tmp_path: Path) -> None:
         home = Cli("", settings={"HOME": str(tmp_path), "XDG_CONFIG_HOME": ""})
-        home.run("login", "--base-url", cli.base_url, stdin=str(cli.key))
+        login(home, cli.base_url, cli.key)
         assert (tmp_path / ".config" / "stoker" / "profile.json").exists()
         assert account_of(home) == account_of(cli)
 
@@ -304,7 +325,7 @@ class TestFile:
         (tmp_path / "config").write_text("")
         blocked = Cli("", settings={"XDG_CONFIG_HOME": str(tmp_path / "config")})
         assert blocked.run("models").returncode == 2
-        done = blocked.run("login", "--base-url", cli.base_url, stdin=str(cli.key))
+        done = login(blocked, cli.base_url, cli.key)
         assert done.returncode == 1
         assert str(tmp_path / "config") in done.stderr
 

@@ -108,9 +108,9 @@ class TestVideo:
         assert job["status"] == "queued"
         listed = studio.run("videos", "list", "--json")
         assert job["id"] in [row["id"] for row in json.loads(listed.stdout)]
-        assert job["id"] in studio.run("videos", "get", job["id"]).stdout
-        assert studio.run("videos", "delete", job["id"]).returncode == 0
-        assert studio.run("videos", "get", job["id"]).returncode == 1
+        assert job["id"] in studio.run("videos", "show", job["id"]).stdout
+        assert studio.run("videos", "delete", job["id"], "--yes").returncode == 0
+        assert studio.run("videos", "show", job["id"]).returncode == 1
 
     def test_failure_says_why(self, studio: Cli, tmp_path: Path) -> None:
         target = tmp_path / "bad.mp4"

@@ -46,6 +46,12 @@ def test_sentences_wrap_and_ids_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert " ".join(line[32:].strip() for line in lines[1:]) == SENTENCE
 
 
+def test_a_pipe_has_no_blanks_at_the_end_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table(["model", "status"], [["tiny-ner", "ready"], ["x", ""]])
+    lines = ["MODEL     STATUS", "tiny-ner  ready", "x         -"]
+    assert capsys.readouterr().out.split("\n") == [*lines, ""]
+
+
 def test_a_long_name_is_cut_in_its_middle() -> None:
     assert output.shortened(NAME, 20) == "team-4/cus…sifier-v2"
     assert output.shortened("tiny-ner", 20) == "tiny-ner"

@@ -330,6 +330,13 @@ class TestSettings:
         with Stoker() as stoker:
             assert {model.id for model in stoker.models.list()} >= {"tiny-sentiment"}
 
+    @pytest.mark.parametrize("end", ["/v1", "/v1/", "/"])
+    def test_an_address_for_clients_of_openai(self, reached: Reached, end: str) -> None:
+        with Stoker(base_url=f"{reached.base_url}{end}", api_key=reached.key) as stoker:
+            assert stoker.base_url == reached.base_url
+            assert {model.id for model in stoker.models.list()} >= {"tiny-sentiment"}
+            assert str(stoker.openai().base_url) == f"{reached.base_url}/v1/"
+
     def test_no_key(self, no_settings: None) -> None:
         with pytest.raises(WrongUseError, match="Pass api_key or set STOKER_API_KEY"):
             Stoker()

@@ -181,7 +181,7 @@ class TestReadme:
         shell(f"{apply}rm sentences.txt")
         changed = json.loads(shell("stoker deployments show tiny-ner --json"))
         assert changed["dtype"] == "bfloat16"
-        shell("stoker deployments set tiny-ner --dtype auto --engine auto")
+        shell("stoker deployments update tiny-ner --dtype auto --engine auto")
 
     def test_checks_of_the_guide(self, shell: Any) -> None:
         blocks = re.findall(r"```sh\n(.*?)```", guide(), re.DOTALL)
@@ -194,7 +194,7 @@ class TestReadme:
         listed = shell(block)
         assert "half the memory" in listed
         assert "retired" in listed
-        shell("stoker deployments set tiny-ner --dtype auto --engine auto")
+        shell("stoker deployments update tiny-ner --dtype auto --engine auto")
 
     def test_chat(self, shell: Any) -> None:
         block = next(code for code in self.blocks("sh") if "stoker chat" in code)
@@ -211,10 +211,11 @@ class TestReadme:
         assert [item["sequence"] for item in events] == [*range(1, len(events) + 1)]
         assert events[-1]["data"]["output"] == "It is 21 degrees and sunny in Paris."
         waits = json.loads(shell(f"{run} --no-wait --json"))["id"]
-        shell(f"stoker agents cancel weather {waits}; stoker agents erase weather {ended['id']}")
+        shell(f"stoker agents cancel weather {waits}")
+        shell(f"stoker agents erase weather {ended['id']} --yes")
         (remaining,) = json.loads(shell("stoker agents runs weather --json"))
         assert (remaining["id"], remaining["status"]) == (waits, "cancelled")
-        shell("stoker agents delete weather; rm tools.json")
+        shell("stoker agents delete weather --yes; rm tools.json")
         assert json.loads(shell("stoker agents list --json")) == []
 
     def test_files(self, shell: Any, demo: Server) -> None:

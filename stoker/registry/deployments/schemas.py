@@ -1,6 +1,7 @@
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from stoker.models.engines.catalogue import ENGINES
@@ -12,15 +13,31 @@ from stoker.store.db import NO_CONTROL
 from stoker.store.tables.deployments import KEEP_S, Desired
 
 # A model id has one or more path segments: ids such as `team/ner` are as common as `ner`.
+_MODEL_ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9._:-]*)*$"
+
+
+def _check_model_id(value: str) -> str:
+    """Raises `ValueError` for a text that cannot be a model id. Pydantic's own error has only the
+    pattern.
+    """
+    if not re.fullmatch(_MODEL_ID, value):
+        raise ValueError(
+            "is not a model id: it may have letters, digits, '.', '_', ':' and '-', and '/' "
+            "between names that begin with a letter or a digit"
+        )
+    return value
+
+
 ModelId = Annotated[
     str,
     Field(
         min_length=1,
         max_length=128,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9._:-]*)*$",
+        json_schema_extra={"pattern": _MODEL_ID},
         description="Your own id for the model, unique in the account.",
         examples=["ner", "team/sentiment"],
     ),
+    AfterValidator(_check_model_id),
 ]
 _AUTO = (
     "`auto`: torch at first; on a CPU, OpenVINO once the model has been in use "

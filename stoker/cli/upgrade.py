@@ -1,10 +1,11 @@
-"""`stoker artifacts update`: imports a newer commit and rolls it out to deployments."""
+"""`stoker artifacts upgrade`: imports a newer commit and rolls it out to deployments."""
 
 from typing import Annotated
 
 import typer
 
 from stoker.cli import output
+from stoker.cli.artifact_ids import Which, path_of
 from stoker.cli.context import client
 from stoker.cli.deployments import DEPLOYMENTS
 from stoker.cli.imports import Reference, import_newer, token_from
@@ -12,14 +13,11 @@ from stoker.cli.output import AsJson
 from stoker.cli.versions import settled
 from stoker.client.client import JsonObject, quoted
 from stoker.client.errors import StokerError
-from stoker.client.upload_session import ARTIFACTS
 
 
-def update(
+def upgrade(
     ctx: typer.Context,
-    artifact_id: Annotated[
-        str, typer.Argument(metavar="ID", help="ID of an imported artifact (art_…).")
-    ],
+    which: Which,
     *,
     revision: Annotated[
         str | None, typer.Option(help="Revision to import instead of the original one.")
@@ -43,17 +41,17 @@ def update(
     The files become a new artifact. A new version goes live once it passes its checks.
     """
     server = client(ctx)
-    artifact = server.get(f"{ARTIFACTS}/{quoted(artifact_id)}")
+    artifact = server.get(path_of(server, which))
     origin = artifact["origin"]
     if origin is None:
         raise StokerError(
-            f"{artifact_id} was not imported from a hub.", hint="Push the new files instead."
+            f"{which} was not imported from a hub.", hint="Push the new files instead."
         )
     reference = Reference(origin["repo_id"], revision or origin["revision"])
     users = [
         deployment
         for deployment in server.pages(DEPLOYMENTS)
-        if deployment["artifact_id"] == artifact_id
+        if deployment["artifact_id"] == artifact["id"]
     ]
     newer = import_newer(server, reference, artifact, token=token_from(token_variable), gguf=gguf)
     made: list[JsonObject] = []
