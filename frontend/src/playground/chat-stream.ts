@@ -25,7 +25,11 @@ export interface Asked {
   messages: Message[];
   tools?: unknown[];
   temperature?: number;
+  top_p?: number;
   max_tokens?: number;
+  seed?: number;
+  stop?: string[];
+  response_format?: unknown;
 }
 
 interface Delta {
