@@ -8,6 +8,7 @@ import { list } from "./api/client";
 import { hasAccount, session, signOut } from "./api/session";
 import type { Artifact, Key } from "./api/types";
 import { plain } from "./lib/format";
+import { type Findable, found } from "./lib/matching";
 import { places } from "./places";
 import { store } from "./state/store";
 import { next } from "./state/theme";
@@ -15,13 +16,8 @@ import { useSeek } from "./ui/find";
 import { useLoaded } from "./ui/hooks";
 
 export const isOpen = signal(false);
-const MOST = 50;
 
-interface Entry {
-  name: string;
-  note: string;
-  /** Other words that find the entry. */
-  words?: string;
+interface Entry extends Findable {
   act: (go: (address: string) => void) => void;
 }
 
@@ -52,41 +48,6 @@ const entries = computed<Entry[]>(() => [
     },
   ]),
 ]);
-
-const WORD = /[^\p{L}\p{N}]+/u;
-
-/** Ranks a match of one word. Better: the name's start, a word's start, inside the name, inside the note. */
-function rankOf({ name, note, words = "" }: Entry, word: string): number {
-  const text = name.toLowerCase();
-  if (text.startsWith(word)) return 0;
-  if (text.split(WORD).some((one) => one.startsWith(word))) return 1;
-  if (text.includes(word)) return 2;
-  return `${note} ${words}`.toLowerCase().includes(word) ? 3 : Infinity;
-}
-
-/** Whether a name has all letters of the text in this order. */
-function isScattered(name: string, letters: string): boolean {
-  let at = -1;
-  for (const letter of letters) {
-    at = name.indexOf(letter, at + 1);
-    if (at < 0) return false;
-  }
-  return true;
-}
-
-/** Entries with every word of the text, best first. Without any, entries with its letters in order. */
-export function found(all: readonly Entry[], wanted: string): Entry[] {
-  const sought = wanted.trim().toLowerCase();
-  if (!sought) return all.slice(0, MOST);
-  const words = sought.split(/\s+/);
-  const direct = all
-    .map((entry) => ({ entry, rank: Math.max(...words.map((word) => rankOf(entry, word))) }))
-    .filter((one) => one.rank < Infinity)
-    .sort((a, b) => a.rank - b.rank)
-    .map((one) => one.entry);
-  const matches = direct.length ? direct : all.filter((entry) => isScattered(entry.name.toLowerCase(), sought));
-  return matches.slice(0, MOST);
-}
 
 /** Keys and artifacts, loaded when the palette opens. */
 async function loadMore(): Promise<Entry[]> {

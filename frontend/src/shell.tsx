@@ -40,7 +40,7 @@ function Version() {
       ),
     [],
   );
-  return version ? <span class="note version">Stoker {version}</span> : null;
+  return <span class="note version">Stoker {version}</span>;
 }
 
 function AccountChoice() {

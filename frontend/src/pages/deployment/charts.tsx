@@ -88,15 +88,6 @@ export default function Charts({ deployment }: { deployment: Deployment }) {
       }
     >
       <p class="note">Drag in a chart to zoom. All charts zoom together.</p>
-      {marks.length > 0 && (
-        <p class="note">
-          Dashed lines:{" "}
-          {marks
-            .slice(-MOST_MARKS)
-            .map((one) => `${one.name} ${clock(one.at)}`)
-            .join(", ")}
-        </p>
-      )}
       <ErrorNote error={loaded.error} />
       {!found && !loaded.error && <Skeleton rows={6} />}
       <div class="charts">
@@ -113,6 +104,15 @@ export default function Charts({ deployment }: { deployment: Deployment }) {
           />
         ))}
       </div>
+      {marks.length > 0 && (
+        <p class="note">
+          Dashed lines:{" "}
+          {marks
+            .slice(-MOST_MARKS)
+            .map((one) => `${one.name} ${clock(one.at)}`)
+            .join(", ")}
+        </p>
+      )}
     </Card>
   );
 }
