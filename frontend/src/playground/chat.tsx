@@ -15,7 +15,7 @@ const PAUSE_S = 1;
 const EXAMPLES = ["What is the capital of France?", "What is 7 plus 5?", "Count from 1 to 10."];
 
 /** Time from the first to the last token below which a rate means nothing. */
-const LEAST_S = 0.05;
+const LEAST_S = 0.01;
 
 /** Number of tokens, rate and time to the first token. Times are in seconds since the request. */
 export function speed(tokens: number, first: number, last: number): string {

@@ -48,6 +48,14 @@ const ALIASES = new Set(["/rerank", "/v2/rerank"]);
 /** Endpoints of language models that the chat view covers. */
 const BESIDE = new Set(["/v1/responses", "/v1/responses/input_tokens"]);
 
+/** Fields of a pipeline's form. */
+function fieldsFor(pipeline: string, fields: Field[]): Field[] {
+  const isNeeded = (name: string) => pipeline === "image-to-video" && name === "input_reference";
+  return fields
+    .filter((one) => !WITHOUT[pipeline]?.includes(one.name))
+    .map((one) => ({ ...one, isRequired: one.isRequired || isNeeded(one.name) }));
+}
+
 export async function operationsOf(pipeline: string): Promise<Operation[]> {
   const found = await document();
   const all: [Operation, boolean][] = [];
@@ -63,7 +71,7 @@ export async function operationsOf(pipeline: string): Promise<Operation[]> {
         path,
         summary: documented.summary ?? path,
         media,
-        fields: fieldsOf(described?.schema ?? {}, found.components.schemas, media),
+        fields: fieldsFor(pipeline, fieldsOf(described?.schema ?? {}, found.components.schemas, media)),
         example: described?.example ?? {},
         takesForms: "multipart/form-data" in content,
         isMain: false,
@@ -112,8 +120,11 @@ export interface Subject {
   architecture: string;
 }
 
-/** Pipeline → example inputs that its models do not accept. */
-const WITHOUT: Record<string, string[]> = { "unconditional-image-generation": ["prompt"] };
+/** Pipeline → fields that its models do not accept. */
+const WITHOUT: Record<string, string[]> = {
+  "text-to-video": ["input_reference"],
+  "unconditional-image-generation": ["prompt", "negative_prompt", "guidance_scale"],
+};
 
 /** Media fields that this model needs but the endpoint's example lacks. */
 function needed({ pipeline, architecture }: Subject): string[] {

@@ -116,6 +116,7 @@ def sent(page: "Page") -> dict[str, object]:
 def test_examples_are_answered(console: "Page", at: At, question: str, answer: str) -> None:
     console.goto(at("try?model=tiny-chat"))
     console.get_by_role("button", name=question).click()
+    console.get_by_text("first after").wait_for()
     assert answer in finished(console)
     note = console.locator(".card-head .note").first.inner_text()
     found = re.fullmatch(r"(\d+) tokens, (\d+\.\d) tokens/s, first after (\d+\.\d) s", note)

@@ -236,6 +236,13 @@ def test_an_image_is_drawn_once(ask: Ask) -> None:
     assert answer.page.evaluate(FRAMES_OF_THE_PAGE) <= 3
 
 
+def test_an_image_without_a_prompt(ask: Ask) -> None:
+    answer = ask("random-image-maker", num_inference_steps="1", seed="1")
+    image = answer.locator(".gallery img")
+    image.wait_for()
+    assert image.evaluate("one => one.naturalWidth") > 8
+
+
 def test_a_ranking_reorders(ask: Ask) -> None:
     documents = "The train is late.\nTo bake bread you need flour"
     answer = ask("tiny-reranker", query="How do I bake bread?", documents=documents)
@@ -294,6 +301,9 @@ def test_what_is_wrong_is_told_with_the_request(ask: Ask, console: "Page", at: A
         ("tiny-draw", ["Prompt", "Negative prompt (optional)"], "Generate"),
         ("random-speech", ["Text", "Voice (optional)"], "Generate"),
         ("tiny-vqa", ["Image", "Question"], "Get answer"),
+        ("random-image-maker", [], "Generate"),
+        ("random-video-maker", ["Prompt", "Negative prompt (optional)"], "Generate"),
+        ("random-photo-mover", ["First image", "Prompt", "Negative prompt"], "Generate"),
     ],
 )
 def test_forms_are_named_for_the_task(
