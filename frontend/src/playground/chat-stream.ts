@@ -103,3 +103,12 @@ export async function* stream(asked: Asked, signal: AbortSignal): AsyncGenerator
     yield found;
   }
 }
+
+/** Time from the first to the last token below which a rate means nothing. */
+const LEAST_S = 0.01;
+
+/** Number of tokens, rate and time to the first token. Times are in seconds since the request. */
+export function speed(tokens: number, first: number, last: number): string {
+  const rate = tokens > 1 && last - first >= LEAST_S ? `, ${((tokens - 1) / (last - first)).toFixed(1)} tokens/s` : "";
+  return `${tokens} ${tokens === 1 ? "token" : "tokens"}${rate}, first after ${first.toFixed(1)} s`;
+}

@@ -5,7 +5,7 @@ import { ApiError, shown } from "../api/errors";
 import { CallTabs } from "../ui/calls";
 import { Button, Card, ErrorNote, Field } from "../ui/parts";
 import { ChatOptions, fieldsOf, NO_OPTIONS, optionOf } from "./chat-options";
-import { type Asked, type Message, type Part, stream, wire } from "./chat-stream";
+import { type Asked, type Message, type Part, speed, stream, wire } from "./chat-stream";
 import { Loading } from "./loading";
 import { MediaInput } from "./media-input";
 import { Said } from "./said";
@@ -13,15 +13,6 @@ import { Said } from "./said";
 const PAUSE_S = 1;
 
 const EXAMPLES = ["What is the capital of France?", "What is 7 plus 5?", "Count from 1 to 10."];
-
-/** Time from the first to the last token below which a rate means nothing. */
-const LEAST_S = 0.01;
-
-/** Number of tokens, rate and time to the first token. Times are in seconds since the request. */
-export function speed(tokens: number, first: number, last: number): string {
-  const rate = tokens > 1 && last - first >= LEAST_S ? `, ${((tokens - 1) / (last - first)).toFixed(1)} tokens/s` : "";
-  return `${tokens} ${tokens === 1 ? "token" : "tokens"}${rate}, first after ${first.toFixed(1)} s`;
-}
 
 function addressOf(file: File): Promise<string> {
   return new Promise((resolve, reject) => {

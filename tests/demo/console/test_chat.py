@@ -119,9 +119,8 @@ def test_examples_are_answered(console: "Page", at: At, question: str, answer: s
     console.get_by_text("first after").wait_for()
     assert answer in finished(console)
     note = console.locator(".card-head .note").first.inner_text()
-    found = re.fullmatch(r"(\d+) tokens, (\d+\.\d) tokens/s, first after (\d+\.\d) s", note)
-    assert found, note
-    assert float(found[2]) > 0
+    # Without a rate, if all tokens arrived together.
+    assert re.fullmatch(r"\d+ tokens(, \d+\.\d tokens/s)?, first after \d+\.\d s", note)
     assert sent(console)["messages"] == [{"role": "user", "content": question}]
 
 

@@ -1,1 +1,0 @@
-import{E as e,S as t,dt as n}from"./index-CoDXyQIY.js";function r({file:r,children:i}){let a=e(r),[o,s]=n(null);return r?t(`div`,{class:`picture`,children:[a&&t(`img`,{src:a,alt:`Input image`,onLoad:e=>s({width:e.currentTarget.naturalWidth,height:e.currentTarget.naturalHeight})}),o&&i(o)]}):null}export{r as t};
