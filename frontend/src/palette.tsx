@@ -3,20 +3,21 @@
 import { computed, signal } from "@preact/signals";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
-import { page } from "./api/base";
-import { signOut } from "./api/session";
+import { page, route } from "./api/base";
+import { list } from "./api/client";
+import { hasAccount, session, signOut } from "./api/session";
+import type { Artifact, Key } from "./api/types";
 import { plain } from "./lib/format";
+import { type Findable, found } from "./lib/matching";
 import { places } from "./places";
 import { store } from "./state/store";
 import { next } from "./state/theme";
 import { useSeek } from "./ui/find";
+import { useLoaded } from "./ui/hooks";
 
 export const isOpen = signal(false);
-const MOST = 50;
 
-interface Entry {
-  name: string;
-  note: string;
+interface Entry extends Findable {
   act: (go: (address: string) => void) => void;
 }
 
@@ -26,7 +27,13 @@ const entries = computed<Entry[]>(() => [
     note: "Page",
     act: (go: (address: string) => void) => go(page(place.path)),
   })),
-  { name: "Switch theme", note: "Action", act: next },
+  {
+    name: "API reference",
+    note: "Documentation",
+    words: "docs openapi swagger help",
+    act: () => void window.open(route("/docs"), "_blank", "noopener"),
+  },
+  { name: "Switch theme", note: "Action", words: "dark light", act: next },
   { name: "Sign out", note: "Action", act: () => void signOut().catch(() => undefined) },
   ...store.listed.value.flatMap((one) => [
     {
@@ -42,27 +49,25 @@ const entries = computed<Entry[]>(() => [
   ]),
 ]);
 
-/** Ranks a fuzzy match: all letters in order, earlier end is better. Infinity: no match. */
-function rank(text: string, wanted: string): number {
-  const direct = text.indexOf(wanted);
-  if (direct >= 0) return direct;
-  let at = -1;
-  for (const letter of wanted) {
-    at = text.indexOf(letter, at + 1);
-    if (at < 0) return Infinity;
-  }
-  return 1000 + at;
-}
-
-function found(wanted: string): Entry[] {
-  const sought = wanted.trim().toLowerCase();
-  if (!sought) return entries.value.slice(0, MOST);
-  return entries.value
-    .map((entry) => ({ entry, rank: rank(`${entry.name} ${entry.note}`.toLowerCase(), sought) }))
-    .filter((one) => one.rank < Infinity)
-    .sort((a, b) => a.rank - b.rank)
-    .slice(0, MOST)
-    .map((one) => one.entry);
+/** Keys and artifacts, loaded when the palette opens. */
+async function loadMore(): Promise<Entry[]> {
+  const query = { limit: 100 };
+  const [keys, artifacts] = await Promise.all([
+    session.value?.scope === "deployment" ? null : list<Key>("/v1/api-keys", query),
+    hasAccount.value ? list<Artifact>("/v1/model-artifacts", query) : null,
+  ]);
+  return [
+    ...(artifacts?.data ?? []).map((one) => ({
+      name: one.display_name,
+      note: `Artifact · ${one.pipeline ?? one.status}`,
+      act: (go: (address: string) => void) => go(page(`artifacts/${one.id}`)),
+    })),
+    ...(keys?.data ?? []).map((one) => ({
+      name: one.name || one.id,
+      note: "Key",
+      act: (go: (address: string) => void) => go(page("keys")),
+    })),
+  ];
 }
 
 export function Palette() {
@@ -86,7 +91,8 @@ function Opened() {
   const [wanted, setWanted] = useState("");
   const [at, setAt] = useState(0);
   const id = useId();
-  const shown = found(wanted);
+  const more = useLoaded(loadMore, []);
+  const shown = found([...entries.value, ...(more.value ?? [])], wanted);
   useSeek(wanted);
   useLayoutEffect(() => dialog.current?.showModal(), []);
   useEffect(() => list.current?.children[at]?.scrollIntoView({ block: "nearest" }), [at]);
@@ -123,8 +129,8 @@ function Opened() {
           aria-expanded="true"
           aria-controls={`${id}-list`}
           aria-activedescendant={shown.length ? `${id}-${at}` : undefined}
-          aria-label="Page, deployment or action"
-          placeholder="Page, deployment or action"
+          aria-label="Page, model, key or action"
+          placeholder="Page, model, key or action"
           value={wanted}
           onInput={(event) => {
             setWanted(event.currentTarget.value);
@@ -135,7 +141,7 @@ function Opened() {
         <ul id={`${id}-list`} role="listbox" aria-label="Results" ref={list}>
           {shown.map((entry, index) => (
             <li
-              key={`${entry.note}${entry.name}`}
+              key={index}
               id={`${id}-${index}`}
               role="option"
               aria-selected={index === at}

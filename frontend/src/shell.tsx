@@ -3,8 +3,8 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
-import { page } from "./api/base";
-import { list } from "./api/client";
+import { page, route } from "./api/base";
+import { json, list } from "./api/client";
 import { accountsChanged, choose, chosenAccount, hasAccount, isOperator, signOut } from "./api/session";
 import type { Account } from "./api/types";
 import { plain } from "./lib/format";
@@ -29,6 +29,19 @@ const LIVE = {
   polling: "Polling every few seconds",
   lost: "No connection",
 };
+
+function Version() {
+  const [version, setVersion] = useState("");
+  useEffect(
+    () =>
+      void json<{ version: string }>("/health").then(
+        (found) => setVersion(found.version),
+        () => undefined,
+      ),
+    [],
+  );
+  return <span class="note version">Stoker {version}</span>;
+}
 
 function AccountChoice() {
   const accounts = useLoaded(() => list<Account>("/v1/accounts", { limit: 100 }), [accountsChanged.value]);
@@ -96,12 +109,16 @@ export function Shell({ children }: { children: ComponentChildren }) {
           </a>
         ))}
         <span class="grow" />
+        <a href={route("/docs")} target="_blank" rel="noopener">
+          API reference
+        </a>
         <Button kind="quiet" onClick={next}>
           {THEMES[theme.value]}
         </Button>
         <Button kind="quiet" isBusy={leaving.isBusy} onClick={() => void leaving.run(signOut)}>
           Sign out
         </Button>
+        <Version />
       </nav>
       <main id="main" tabIndex={-1}>
         {now === "lost" && (

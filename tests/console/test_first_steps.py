@@ -98,10 +98,10 @@ def test_from_a_folder_to_an_answer(
 
     page.get_by_role("link", name="Open playground").click()
     text, entities = NER[0]
-    field = page.get_by_label("Inputs")
+    field = page.get_by_label("Text", exact=True)
     field.click()
     field.fill(text)
-    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_role("button", name="Classify", exact=True).click()
     page.locator("mark").first.wait_for()
     words = page.locator("mark").evaluate_all("all => all.map(one => one.firstChild.textContent)")
     assert words == [word for word, _ in entities]

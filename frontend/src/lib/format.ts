@@ -25,7 +25,7 @@ export function rate(value: number | null | undefined): string {
 
 export function ms(value: number | null | undefined): string {
   if (value == null) return "–";
-  if (value >= 9999.5) return `${(value / 1000).toFixed(1)} s`;
+  if (value >= 999.5) return `${(value / 1000).toFixed(1)} s`;
   return `${value >= 9.95 ? Math.round(value) : value.toFixed(1)} ms`;
 }
 

@@ -1,6 +1,7 @@
 /** Deployment page with its tabs. */
 
-import { useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { useLocation, useRoute } from "preact-iso";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
@@ -53,15 +54,29 @@ export default function DeploymentPage() {
   return (
     <>
       <Head deployment={deployment} />
-      <nav class="tabs" aria-label="Deployment sections">
-        {TABS.map(([name, title]) => (
-          <a key={name} href={page(`deployments/${id}/${name}`)} aria-current={tab === name ? "page" : undefined}>
-            {title}
-          </a>
-        ))}
-      </nav>
+      <Tabs id={id} tab={tab} />
       <Tab tab={tab} deployment={deployment} />
     </>
+  );
+}
+
+function Tabs({ id, tab }: { id: string; tab: string }) {
+  const strip = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const chosen = strip.current?.querySelector<HTMLElement>("[aria-current]");
+    // Centres the tab, so that the tabs next to it show that the strip scrolls.
+    if (strip.current && chosen) {
+      strip.current.scrollLeft = chosen.offsetLeft - (strip.current.clientWidth - chosen.offsetWidth) / 2;
+    }
+  }, [tab]);
+  return (
+    <nav ref={strip} class="tabs" aria-label="Deployment sections">
+      {TABS.map(([name, title]) => (
+        <a key={name} href={page(`deployments/${id}/${name}`)} aria-current={tab === name ? "page" : undefined}>
+          {title}
+        </a>
+      ))}
+    </nav>
   );
 }
 
@@ -179,10 +194,39 @@ function Facts({ deployment }: { deployment: Deployment }) {
     <dl class="facts">
       {facts.map(([name, value]) => (
         <div key={name}>
-          <dt>{name}</dt>
+          <dt>
+            <Term name={name}>{TERMS[name]}</Term>
+          </dt>
           <dd>{plain(value)}</dd>
         </div>
       ))}
     </dl>
+  );
+}
+
+const TERMS: Record<string, string> = {
+  Readiness:
+    "When the model is loaded. cold: on request. warm: always, while memory allows. hot: always, with reserved memory.",
+  Engine: "Program that runs the model. auto: torch first, then a faster engine that passes verification.",
+  Precision: "Number format of the weights and calculations. auto: the format of the stored weights.",
+  Replicas: "Loaded copies of the model, and their minimum and maximum. Calls are distributed among them.",
+  Device: "Processor or GPU that runs the model.",
+  "Memory in use": "Memory of all replicas now, with the libraries that they share.",
+  "Memory per replica": "Memory that one replica claims, without shared libraries. Estimated until the first load.",
+};
+
+/** A term with a tooltip for mouse, keyboard and touch. */
+function Term({ name, children }: { name: string; children: ComponentChildren }) {
+  const id = useId();
+  if (!children) return <>{name}</>;
+  return (
+    <>
+      <button type="button" class="term" aria-describedby={id}>
+        {name}
+      </button>
+      <span id={id} role="tooltip" class="tip">
+        {children}
+      </span>
+    </>
   );
 }

@@ -6,6 +6,7 @@ import { api, must } from "../api/client";
 import type { Deployment, Notice } from "../api/types";
 import { ago, bytes, clock, count, ms, plain, rate } from "../lib/format";
 import { hiddenSteps } from "../state/hidden-steps";
+import { ORDERS, type Order, ordered, usual } from "../state/order";
 import { useSought } from "../state/sought";
 import { store } from "../state/store";
 import { deferred } from "../ui/deferred";
@@ -80,10 +81,14 @@ function Money() {
 function Deployments() {
   const [wanted, setWanted] = useState("");
   const [state, setState] = useState("");
+  const [order, setOrder] = useState<Order | null>(null);
   const all = store.listed.value;
   const found = useSought(wanted.trim(), state);
   const failed = all.filter((one) => one.status === "failed").length;
   const isMany = store.reached.value !== null;
+  // A list that is partly loaded stays in the server's order, so that further pages follow its end.
+  const shown = found.isWhole ? (order ?? usual(all.length)) : "newest";
+  const rows = ordered(found.rows, shown, store.stats.value);
   return (
     <Card
       title="Deployments"
@@ -113,6 +118,19 @@ function Deployments() {
               <option key={one}>{one}</option>
             ))}
           </select>
+          <select
+            class="small"
+            aria-label="Sort by"
+            disabled={!found.isWhole}
+            value={shown}
+            onChange={(event) => setOrder(event.currentTarget.value as Order)}
+          >
+            {Object.entries(ORDERS).map(([value, name]) => (
+              <option key={value} value={value}>
+                {name}
+              </option>
+            ))}
+          </select>
         </>
       }
     >
@@ -123,23 +141,18 @@ function Deployments() {
           class="grid deployments"
           role="table"
           aria-label="Deployments"
-          aria-rowcount={found.isWhole ? found.rows.length + 1 : -1}
+          aria-rowcount={found.isWhole ? rows.length + 1 : -1}
         >
           <div role="rowgroup">
             <div role="row" class="grid-row grid-head" aria-rowindex={1}>
-              {["Model", "Status", "Readiness", "Engine", "Requests", "p50 / p99", "Memory"].map((name) => (
+              {["Model", "Status", "Readiness", "Engine", "Requests", "p50 / p99, 1 min", "Memory"].map((name) => (
                 <span key={name} role="columnheader">
                   {name}
                 </span>
               ))}
             </div>
           </div>
-          <Virtual
-            items={found.rows}
-            keyOf={(one) => one.id}
-            render={(one) => <Row deployment={one} />}
-            onEnd={found.more}
-          />
+          <Virtual items={rows} keyOf={(one) => one.id} render={(one) => <Row deployment={one} />} onEnd={found.more} />
         </div>
       )}
       <ErrorNote error={found.error} />
@@ -174,7 +187,7 @@ function Row({ deployment }: { deployment: Deployment }) {
   return (
     <>
       <span role="cell" class="cell-model">
-        <a href={page(`deployments/${deployment.id}`)}>
+        <a href={page(`deployments/${deployment.id}`)} title={plain(deployment.model)}>
           <Name text={deployment.model} />
         </a>
         <span class="note">{deployment.pipeline}</span>
@@ -200,8 +213,14 @@ function Row({ deployment }: { deployment: Deployment }) {
         {held > 0 ? (
           bytes(held)
         ) : (
-          <span class="note" title="Memory needed when loaded">
-            needs {bytes(deployment.memory.bytes)}
+          <span
+            class="note"
+            title={
+              deployment.memory.is_measured ? "Measured at its last load" : "Estimated. The first load measures it."
+            }
+          >
+            needs {deployment.memory.is_measured ? "" : "≈ "}
+            {bytes(deployment.memory.bytes)}
           </span>
         )}
       </span>

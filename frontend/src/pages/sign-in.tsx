@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
+import { route } from "../api/base";
 import { endedBecause, signIn } from "../api/session";
 import { useActing, useTitle } from "../ui/hooks";
 import { Logo } from "../ui/logo";
@@ -44,10 +45,7 @@ export function SignIn() {
             {endedBecause.value}
           </p>
         )}
-        <Field
-          label="API key"
-          hint="The browser keeps a session for a few hours, never the key. Ask your operator for a key. The first key is in the file operator-key in the server's data folder."
-        >
+        <Field label="API key" hint="Your operator gives you a key. The browser does not store it.">
           {(id, hint) => (
             <div class="with-button">
               {isShown ? (
@@ -65,6 +63,14 @@ export function SignIn() {
         <Button kind="primary" type="submit" isBusy={isBusy}>
           Sign in
         </Button>
+        <details>
+          <summary>First start of this server</summary>
+          <p class="note">
+            Run <code>stoker open</code> on the server's machine. Or use the key in the file <code>operator-key</code>{" "}
+            of its data folder.
+          </p>
+        </details>
+        <a href={route("/docs")}>API reference</a>
       </form>
     </main>
   );

@@ -25,7 +25,11 @@ export interface Asked {
   messages: Message[];
   tools?: unknown[];
   temperature?: number;
+  top_p?: number;
   max_tokens?: number;
+  seed?: number;
+  stop?: string[];
+  response_format?: unknown;
 }
 
 interface Delta {
@@ -98,4 +102,13 @@ export async function* stream(asked: Asked, signal: AbortSignal): AsyncGenerator
     if (chunk.usage) found = { ...found, tokens: chunk.usage.completion_tokens };
     yield found;
   }
+}
+
+/** Time from the first to the last token below which a rate means nothing. */
+const LEAST_S = 0.01;
+
+/** Number of tokens, rate and time to the first token. Times are in seconds since the request. */
+export function speed(tokens: number, first: number, last: number): string {
+  const rate = tokens > 1 && last - first >= LEAST_S ? `, ${((tokens - 1) / (last - first)).toFixed(1)} tokens/s` : "";
+  return `${tokens} ${tokens === 1 ? "token" : "tokens"}${rate}, first after ${first.toFixed(1)} s`;
 }

@@ -4,30 +4,15 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, shown } from "../api/errors";
 import { CallTabs } from "../ui/calls";
 import { Button, Card, ErrorNote, Field } from "../ui/parts";
-import { type Asked, type Message, type Part, stream, wire } from "./chat-stream";
+import { ChatOptions, fieldsOf, NO_OPTIONS, optionOf } from "./chat-options";
+import { type Asked, type Message, type Part, speed, stream, wire } from "./chat-stream";
 import { Loading } from "./loading";
 import { MediaInput } from "./media-input";
 import { Said } from "./said";
 
 const PAUSE_S = 1;
 
-interface Options {
-  system: string;
-  temperature: string;
-  most: string;
-  tools: string;
-}
-
-function toolsOf(text: string): unknown[] | undefined {
-  if (!text.trim()) return undefined;
-  try {
-    const found: unknown = JSON.parse(text);
-    if (Array.isArray(found)) return found;
-  } catch {
-    // Reported below.
-  }
-  throw new ApiError("Tools must be a JSON list.", -1, "page");
-}
+const EXAMPLES = ["What is the capital of France?", "What is 7 plus 5?", "Count from 1 to 10."];
 
 function addressOf(file: File): Promise<string> {
   return new Promise((resolve, reject) => {
@@ -42,7 +27,8 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
   const [messages, setMessages] = useState<Message[]>([]);
   const [text, setText] = useState("");
   const [file, setFile] = useState<File | null>(null);
-  const [options, setOptions] = useState<Options>({ system: "", temperature: "", most: "", tools: "" });
+  const [options, setOptions] = useState(NO_OPTIONS);
+  const [sent, setSent] = useState<Asked | null>(null);
   const [error, setError] = useState<ApiError | null>(null);
   const [note, setNote] = useState("");
   const [isAsking, setAsking] = useState(false);
@@ -53,15 +39,11 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
   useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [messages]);
 
   function asked(said: Message[]): Asked {
-    const found: Asked = {
+    return {
       model,
       messages: options.system ? [{ role: "system", content: options.system }, ...said] : said,
+      ...fieldsOf(options),
     };
-    if (options.temperature) found.temperature = Number(options.temperature);
-    if (options.most) found.max_tokens = Number(options.most);
-    const tools = toolsOf(options.tools);
-    if (tools) found.tools = tools;
-    return found;
   }
 
   async function answer(said: Message[]): Promise<void> {
@@ -73,15 +55,19 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
     setNote("");
     setAsking(true);
     setWaiting(true);
-    const begun = performance.now();
     try {
+      const request = asked(said);
       for (;;) {
         try {
-          for await (const written of stream(asked(said), mine.signal)) {
+          const begun = performance.now();
+          let first: number | undefined;
+          for await (const written of stream(request, mine.signal)) {
             setWaiting(false);
             setMessages([...said, written.message]);
+            setSent(request);
             const seconds = (performance.now() - begun) / 1000;
-            if (written.tokens !== null) setNote(`${written.tokens} tokens in ${seconds.toFixed(1)} s`);
+            if (isBegun(written.message)) first ??= seconds;
+            if (written.tokens !== null) setNote(speed(written.tokens, first ?? seconds, seconds));
             if (written.finish === "length") setNote("Cut off: the token limit was reached.");
           }
           return;
@@ -128,19 +114,26 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
   const lastMessage = messages.at(-1);
   const open = (lastMessage?.tool_calls ?? []).filter((one) => one?.id);
   const last = messages.findLastIndex((one) => one.role === "user");
-  const set = (name: keyof Options) => (event: { currentTarget: { value: string } }) =>
-    setOptions({ ...options, [name]: event.currentTarget.value });
 
   return (
     <div class="halves">
       <Card title="Chat" actions={<span class="note">{note}</span>}>
         <div class="chat" role="log" aria-label="Conversation" aria-live="polite">
-          {messages.length === 0 && <p class="note">Send a message to start. The answer streams as it is generated.</p>}
+          {messages.length === 0 && (
+            <div class="actions">
+              {(seesImages ? [] : EXAMPLES).map((one) => (
+                <Button key={one} class="small" onClick={() => void answer([{ role: "user", content: one }])}>
+                  {one}
+                </Button>
+              ))}
+              {seesImages && <p class="note">Choose an image and ask about it.</p>}
+            </div>
+          )}
           {messages.map((message, index) => (
             <Said key={index} message={message} />
           ))}
           {isWaiting && <Loading model={model} onStop={() => going.current?.abort()} />}
-          <ErrorNote error={error} />
+          {!optionOf(error) && <ErrorNote error={error} />}
           <div ref={end} />
         </div>
         {!isAsking && open.length > 0 && (
@@ -203,71 +196,27 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
           </div>
         </form>
       </Card>
-      <Card title="Options">
-        <Field label="System message">
-          {(id) => <textarea id={id} rows={3} value={options.system} onInput={set("system")} />}
-        </Field>
-        <div class="fields">
-          <Field label="Temperature" hint="Leave empty for the model's default.">
-            {(id, hint) => (
-              <input
-                id={id}
-                type="number"
-                min={0}
-                max={2}
-                step="any"
-                aria-describedby={hint}
-                value={options.temperature}
-                onInput={set("temperature")}
-              />
-            )}
-          </Field>
-          <Field label="Max tokens">
-            {(id) => (
-              <input
-                id={id}
-                type="number"
-                min={1}
-                max={1_000_000}
-                step={1}
-                value={options.most}
-                onInput={set("most")}
-              />
-            )}
-          </Field>
-        </div>
-        <Field label="Tools" hint="A JSON list in OpenAI's format. You provide the output of each tool call.">
-          {(id, hint) => (
-            <textarea
-              id={id}
-              class="code"
-              rows={5}
-              spellcheck={false}
-              aria-describedby={hint}
-              value={options.tools}
-              onInput={set("tools")}
-            />
-          )}
-        </Field>
-      </Card>
-      {last >= 0 && (
-        <Card title="API call">
-          <CallTabs
-            call={{
-              path: "/v1/chat/completions",
-              model,
-              isMain: true,
-              files: {},
-              body: { messages: cut(wire(messages.slice(0, last + 1))) },
-            }}
-          />
+      <ChatOptions options={options} error={error} onChange={setOptions} />
+      {sent && messages.length > 0 && (
+        <Card title="API call" class="whole">
+          <CallTabs call={{ path: "/v1/chat/completions", model, isMain: true, files: {}, body: bodyOf(sent) }} />
         </Card>
       )}
     </div>
   );
 }
 
-/** Replaces images by their names. */
+/** Whether the model has written something. */
+function isBegun({ content, reasoning, tool_calls: calls }: Message): boolean {
+  return Boolean(content || reasoning || calls);
+}
+
+/** Body of a request without its model and the bytes of its images. */
+function bodyOf({ model: _, messages, ...rest }: Asked): Record<string, unknown> {
+  return { messages: cut(wire(messages)), ...rest };
+}
+
+/** Replaces the bytes of images. */
 function cut(messages: Omit<Message, "reasoning">[]): unknown[] {
   return messages.map((message) => ({
     ...message,

@@ -1,7 +1,9 @@
 /** Form for an endpoint's inputs and options. */
 
+import type { ApiError } from "../api/errors";
 import type { Field as Described } from "../lib/schema";
-import { Field } from "../ui/parts";
+import { ErrorNote, Field } from "../ui/parts";
+import { hintOf, labelOf } from "./labels";
 import { MediaInput } from "./media-input";
 import type { MediaKind } from "./operations";
 
@@ -14,6 +16,8 @@ interface Props {
   /** Placeholder texts. */
   examples: Values;
   files: Files;
+  /** Error of the last call. It is shown at the field that it names. */
+  error: ApiError | null;
   onValue: (name: string, value: string) => void;
   onFile: (name: string, file: File | null) => void;
 }
@@ -28,29 +32,36 @@ export function Fields(props: Props) {
   );
 }
 
-export function labelOf(name: string): string {
-  const words = name.replaceAll("_", " ");
-  return words.charAt(0).toUpperCase() + words.slice(1);
+/** Whether an error is about a field, such as `inputs` or `inputs.0.text`. */
+export function isAbout(error: ApiError | null, field: Described): boolean {
+  return error?.param?.split(/[.[]/)[0] === field.name;
+}
+
+/** Text with code between backticks. */
+function marked(text: string) {
+  return text.split("`").map((part, index) => (index % 2 ? <code key={index}>{part}</code> : part));
 }
 
 function shown(value: unknown): string {
   return value === undefined || value === null ? "" : String(value);
 }
 
-function One({ field, values, examples, files, onValue, onFile }: Props & { field: Described }) {
+function One({ field, values, examples, files, error, onValue, onFile }: Props & { field: Described }) {
   const value = values[field.name] ?? "";
-  const label = labelOf(field.name) + (field.isInput && !field.isRequired ? " (optional)" : "");
-  const hint =
-    {
-      lines: `${field.description} One per line.`,
-      table: `${field.description} CSV with a header line.`,
-      json: `${field.description} JSON.`,
-    }[field.kind as string] ?? field.description;
+  const label = labelOf(field) + (field.isInput && !field.isRequired ? " (optional)" : "");
+  const isWrong = isAbout(error, field);
+  const text = hintOf(field);
+  const hint = (isWrong || text) && (
+    <>
+      {isWrong && <ErrorNote error={error} isAtField />}
+      {marked(text)}
+    </>
+  );
   const set = (event: { currentTarget: { value: string } }) => onValue(field.name, event.currentTarget.value);
   return (
     <Field label={label} hint={hint}>
       {(id, hinted) => {
-        const common = { id, "aria-describedby": hinted, name: field.name };
+        const common = { id, "aria-describedby": hinted, "aria-invalid": isWrong, name: field.name };
         switch (field.kind) {
           case "media":
             return (
@@ -60,6 +71,7 @@ function One({ field, values, examples, files, onValue, onFile }: Props & { fiel
                 file={files[field.name] ?? null}
                 onFile={(file) => onFile(field.name, file)}
                 describedBy={hinted}
+                isWrong={isWrong}
               />
             );
           case "boolean":

@@ -4,9 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { bytes, plain } from "../lib/format";
 import { useObjectUrl } from "../ui/hooks";
 import { Button } from "../ui/parts";
-import type { MediaKind } from "./operations";
-
-const NAMES: Record<MediaKind, string> = { image: "an image", audio: "a recording", video: "a video" };
+import { type MediaKind, MEDIA_NAMES as NAMES } from "./operations";
 
 interface Props {
   id: string;
@@ -14,9 +12,10 @@ interface Props {
   file: File | null;
   onFile: (file: File | null) => void;
   describedBy: string | undefined;
+  isWrong?: boolean;
 }
 
-export function MediaInput({ id, kind, file, onFile, describedBy }: Props) {
+export function MediaInput({ id, kind, file, onFile, describedBy, isWrong = false }: Props) {
   const [isOver, setOver] = useState(false);
   const [wrong, setWrong] = useState("");
   const url = useObjectUrl(file);
@@ -73,13 +72,18 @@ export function MediaInput({ id, kind, file, onFile, describedBy }: Props) {
         <div class="stack center">
           <p>Drop or paste {NAMES[kind]} here, or</p>
           <div class="row center">
-            <input
-              id={id}
-              type="file"
-              accept={`${kind}/*`}
-              aria-describedby={describedBy}
-              onChange={(event) => take(event.currentTarget.files)}
-            />
+            <label class="button small">
+              Choose file
+              <input
+                id={id}
+                type="file"
+                class="visually-hidden"
+                accept={`${kind}/*`}
+                aria-describedby={describedBy}
+                aria-invalid={isWrong}
+                onChange={(event) => take(event.currentTarget.files)}
+              />
+            </label>
             {kind === "audio" && <Recorder onFile={onFile} onWrong={setWrong} />}
             {kind === "image" && <Camera onFile={onFile} onWrong={setWrong} />}
           </div>

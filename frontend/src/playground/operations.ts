@@ -19,6 +19,9 @@ interface Document {
 
 export type MediaKind = "image" | "audio" | "video";
 
+/** Media kind → the words for one file. */
+export const MEDIA_NAMES: Record<MediaKind, string> = { image: "an image", audio: "a recording", video: "a video" };
+
 export interface Operation {
   path: string;
   summary: string;
@@ -45,6 +48,14 @@ const ALIASES = new Set(["/rerank", "/v2/rerank"]);
 /** Endpoints of language models that the chat view covers. */
 const BESIDE = new Set(["/v1/responses", "/v1/responses/input_tokens"]);
 
+/** Fields of a pipeline's form. */
+function fieldsFor(pipeline: string, fields: Field[]): Field[] {
+  const isNeeded = (name: string) => pipeline === "image-to-video" && name === "input_reference";
+  return fields
+    .filter((one) => !WITHOUT[pipeline]?.includes(one.name))
+    .map((one) => ({ ...one, isRequired: one.isRequired || isNeeded(one.name) }));
+}
+
 export async function operationsOf(pipeline: string): Promise<Operation[]> {
   const found = await document();
   const all: [Operation, boolean][] = [];
@@ -60,7 +71,7 @@ export async function operationsOf(pipeline: string): Promise<Operation[]> {
         path,
         summary: documented.summary ?? path,
         media,
-        fields: fieldsOf(described?.schema ?? {}, found.components.schemas, media),
+        fields: fieldsFor(pipeline, fieldsOf(described?.schema ?? {}, found.components.schemas, media)),
         example: described?.example ?? {},
         takesForms: "multipart/form-data" in content,
         isMain: false,
@@ -70,6 +81,33 @@ export async function operationsOf(pipeline: string): Promise<Operation[]> {
   }
   // The default endpoint comes first.
   return all.sort((a, b) => Number(b[1]) - Number(a[1])).map(([one], place) => ({ ...one, isMain: place === 0 }));
+}
+
+/** Last part of an endpoint's path → the name of its button, if the summary begins with "Create". */
+const CREATES: Record<string, string> = {
+  completions: "Complete",
+  edits: "Edit",
+  embeddings: "Embed",
+  transcriptions: "Transcribe",
+  translations: "Translate",
+};
+/** First words of summaries that name the button. */
+const VERBS = new Set(
+  "Classify Compare Describe Detect Edit Estimate Extract Generate Rank Segment Summarize Translate".split(" "),
+);
+const OTHERS: Record<string, string> = { Answer: "Get answer", Fill: "Fill in" };
+
+/** Name of the button that calls an endpoint. */
+export function verbOf({ summary, path }: Operation): string {
+  const first = summary.split(" ")[0] ?? "";
+  if (first === "Create") return CREATES[path.slice(path.lastIndexOf("/") + 1)] ?? "Generate";
+  return VERBS.has(first) ? first : (OTHERS[first] ?? "Run");
+}
+
+/** Name of an endpoint: its summary, without "Create". */
+export function titleOf({ summary }: Operation): string {
+  const name = summary.replace(/^Create (an? )?/, "");
+  return name.charAt(0).toUpperCase() + name.slice(1);
 }
 
 const FILES: Record<MediaKind, string> = { image: "picture.png", audio: "recording.wav", video: "video.mp4" };
@@ -82,8 +120,11 @@ export interface Subject {
   architecture: string;
 }
 
-/** Pipeline → example inputs that its models do not accept. */
-const WITHOUT: Record<string, string[]> = { "unconditional-image-generation": ["prompt"] };
+/** Pipeline → fields that its models do not accept. */
+const WITHOUT: Record<string, string[]> = {
+  "text-to-video": ["input_reference"],
+  "unconditional-image-generation": ["prompt", "negative_prompt", "guidance_scale"],
+};
 
 /** Media fields that this model needs but the endpoint's example lacks. */
 function needed({ pipeline, architecture }: Subject): string[] {

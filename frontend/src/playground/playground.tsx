@@ -5,7 +5,7 @@ import { deferred } from "../ui/deferred";
 import { useLoaded } from "../ui/hooks";
 import { Button, Card, Empty, ErrorNote, Skeleton } from "../ui/parts";
 import "../styles/playground.css";
-import { operationsOf } from "./operations";
+import { operationsOf, titleOf } from "./operations";
 import { TaskPlayground } from "./task";
 
 const Chat = deferred(() => import("./chat"));
@@ -30,7 +30,7 @@ export default function Playground({ model, pipeline }: { model: string; pipelin
         <div class="segmented" role="group" aria-label="Endpoint">
           {operations.map((one) => (
             <Button key={one.path} class="small" aria-pressed={one === operation} onClick={() => setChosen(one.path)}>
-              {one.summary}
+              {titleOf(one)}
             </Button>
           ))}
         </div>

@@ -3,7 +3,7 @@
 import { ApiError } from "../api/errors";
 import { type Field, tableOf, textOf } from "../lib/schema";
 import type { Files, Values } from "./fields";
-import type { Operation } from "./operations";
+import { MEDIA_NAMES, type MediaKind, type Operation } from "./operations";
 
 function read(field: Field, text: string): unknown {
   switch (field.kind) {
@@ -48,7 +48,7 @@ export function requestOf(
     if (field.kind === "media") {
       if (file) sent[field.name] = file;
       else if (field.isRequired) {
-        throw new ApiError(`Choose a file for '${field.name}'.`, -1, "page", field.name);
+        throw new ApiError(`Choose ${MEDIA_NAMES[field.media as MediaKind] ?? "a file"}.`, -1, "page", field.name);
       }
     } else if (text.trim()) {
       body[field.name] = read(field, text);

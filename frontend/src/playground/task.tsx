@@ -1,16 +1,17 @@
 /** One endpoint: input form, output and API call. */
 
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { type ApiError, shown } from "../api/errors";
 import { ms } from "../lib/format";
 import { CallTabs } from "../ui/calls";
 import { Button, Card, ErrorNote } from "../ui/parts";
 import { type Answer, ask, type Sent } from "./ask";
-import { Fields, type Files, type Values } from "./fields";
+import { Fields, type Files, isAbout, type Values } from "./fields";
 import { Loading } from "./loading";
-import type { Operation } from "./operations";
+import { type Operation, verbOf } from "./operations";
 import { beginning, exampleInputs, requestOf } from "./request";
 import { Result } from "./result";
+import { isVideo } from "./shapes";
 
 export function TaskPlayground({ model, operation }: { model: string; operation: Operation }) {
   const [values, setValues] = useState<Values>(() => beginning(operation));
@@ -19,6 +20,13 @@ export function TaskPlayground({ model, operation }: { model: string; operation:
   const [error, setError] = useState<ApiError | null>(null);
   const [isAsking, setAsking] = useState(false);
   const going = useRef<AbortController | null>(null);
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    const field = error && form.current?.querySelector<HTMLElement>("[aria-invalid=true]");
+    const folded = field?.closest("details");
+    if (folded) folded.open = true;
+    field?.focus();
+  }, [error]);
 
   async function submit(event: Event): Promise<void> {
     event.preventDefault();
@@ -40,7 +48,11 @@ export function TaskPlayground({ model, operation }: { model: string; operation:
 
   const inputs = operation.fields.filter((field) => field.isInput);
   const options = operation.fields.filter((field) => !field.isInput);
-  const form = {
+  const isPlaced = operation.fields.some((field) => isAbout(error, field));
+  // The duration of a video's call is not that of the video's job.
+  const isTimed = done && !isAsking && !(done.answer.kind === "json" && isVideo(done.answer.value));
+  const common = {
+    error,
     examples: exampleInputs(operation),
     values,
     files,
@@ -51,24 +63,24 @@ export function TaskPlayground({ model, operation }: { model: string; operation:
   return (
     <div class="halves">
       <Card title="Input">
-        <form class="stack" noValidate onSubmit={(event) => void submit(event)}>
-          <Fields fields={inputs} {...form} />
+        <form ref={form} class="stack" noValidate onSubmit={(event) => void submit(event)}>
+          <Fields fields={inputs} {...common} />
           {options.length > 0 && (
             <details>
               <summary>Options</summary>
               <div class="fields">
-                <Fields fields={options} {...form} />
+                <Fields fields={options} {...common} />
               </div>
             </details>
           )}
           <div class="actions">
             <Button kind="primary" type="submit" isBusy={isAsking}>
-              Run
+              {verbOf(operation)}
             </Button>
           </div>
         </form>
       </Card>
-      <Card title="Output" actions={done && !isAsking && <span class="note">{ms(done.answer.ms)}</span>}>
+      <Card title="Output" actions={isTimed && <span class="note">{ms(done.answer.ms)}</span>}>
         <div aria-live="polite" class="stack">
           {isAsking && (
             <Loading
@@ -79,13 +91,13 @@ export function TaskPlayground({ model, operation }: { model: string; operation:
               }}
             />
           )}
-          <ErrorNote error={error} />
+          {!isPlaced && <ErrorNote error={error} />}
           {!isAsking && !error && done && <Result sent={done.sent} answer={done.answer} />}
-          {!isAsking && !error && !done && <p class="note">The output appears here.</p>}
+          {!isAsking && (isPlaced || !(error || done)) && <p class="note">The output appears here.</p>}
         </div>
       </Card>
       {done && (
-        <Card title="API call">
+        <Card title="API call" class="whole">
           <CallTabs
             call={{
               ...done.sent,

@@ -8,7 +8,7 @@ import { store } from "./store";
 
 const FIRST_WAIT_MS = 500;
 /** Time that lists wait for the stream. */
-const ALONE_MS = 300;
+const ALONE_MS = 1_000;
 const MOST_WAIT_MS = 8_000;
 const POLL_MS = 5_000;
 /** Interval of session checks, in case the stream misses the end of a session. */

@@ -15,10 +15,18 @@ export interface Line {
 
 export type Range = [number, number] | null;
 
+/** An event, drawn as a vertical line. */
+export interface Mark {
+  /** Seconds since 1970. */
+  at: number;
+  name: string;
+}
+
 interface Props {
   title: string;
   times: number[];
   lines: Line[];
+  marks: Mark[];
   unit: (value: number | null) => string;
   range: Range;
   onRange: (range: Range) => void;
@@ -41,11 +49,11 @@ function faint(colour: string): string {
   return colour.replace(/^rgb\((.*)\)$/, "rgba($1, 0.16)");
 }
 
-export function Chart({ title, times, lines, unit, range, onRange }: Props) {
+export function Chart({ title, times, lines, marks, unit, range, onRange }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const latest = useRef({ onRange, unit });
-  latest.current = { onRange, unit };
+  const latest = useRef({ onRange, unit, marks });
+  latest.current = { onRange, unit, marks };
   const shape = lines.map((line) => line.name).join();
   const isEmpty = lines.every((line) => line.values.every((value) => value === null));
 
@@ -79,7 +87,7 @@ export function Chart({ title, times, lines, unit, range, onRange }: Props) {
     now.setData(dataOf(times, lines), false);
     const first = times[0] ?? 0;
     now.setScale("x", { min: range?.[0] ?? first, max: range?.[1] ?? times.at(-1) ?? first + 1 });
-  }, [times, lines, range]);
+  }, [times, lines, marks, range]);
 
   const last = lines.map((line) => `${line.name} ${unit(line.values.findLast((one) => one !== null) ?? null)}`);
   return (
@@ -97,6 +105,28 @@ function isolated(plot: uPlot, series: number): number[] {
   return values.flatMap((value, at) => (value != null && values[at - 1] == null && values[at + 1] == null ? [at] : []));
 }
 
+function lastOf(plot: uPlot, series: number): number | null {
+  const values: (number | null | undefined)[] = Array.from(plot.data[series] ?? []);
+  return values.findLast((one) => one != null) ?? null;
+}
+
+function drawMarks(plot: uPlot, marks: Mark[], colour: string): void {
+  const { left, top, width, height } = plot.bbox;
+  plot.ctx.save();
+  plot.ctx.strokeStyle = colour;
+  plot.ctx.lineWidth = devicePixelRatio;
+  plot.ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+  for (const { at } of marks) {
+    const x = plot.valToPos(at, "x", true);
+    if (x < left || x > left + width) continue;
+    plot.ctx.beginPath();
+    plot.ctx.moveTo(x, top);
+    plot.ctx.lineTo(x, top + height);
+    plot.ctx.stroke();
+  }
+  plot.ctx.restore();
+}
+
 function dataOf(times: number[], lines: Line[]): uPlot.AlignedData {
   return [times, ...lines.map((line) => line.values)];
 }
@@ -105,7 +135,7 @@ function made(
   element: HTMLElement,
   lines: Line[],
   times: number[],
-  latest: { current: Pick<Props, "onRange" | "unit"> },
+  latest: { current: Pick<Props, "onRange" | "unit" | "marks"> },
 ): uPlot {
   const text = resolved("--muted");
   const grid = { stroke: resolved("--line"), width: 1 };
@@ -129,7 +159,11 @@ function made(
         },
       ],
       series: [
-        { value: (_plot, at) => (at == null ? "" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
+        // Without a cursor, the legend shows the last values.
+        {
+          label: "Time",
+          value: (_plot, at) => (at == null ? "last" : new Date(at * 1000).toLocaleTimeString("en-GB")),
+        },
         ...lines.map((line): uPlot.Series => {
           const colour = resolved(`--c${line.shade}`);
           return {
@@ -140,11 +174,12 @@ function made(
             points: { show: false, size: 6, fill: colour, filter: isolated },
             ...(line.isFilled ? { fill: faint(colour) } : {}),
             ...(line.isStepped && uPlot.paths.stepped ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}),
-            value: (_plot, value) => latest.current.unit(value),
+            value: (plot, value, series, at) => latest.current.unit(at == null ? lastOf(plot, series) : value),
           };
         }),
       ],
       hooks: {
+        drawAxes: [(plot) => drawMarks(plot, latest.current.marks, text)],
         setSelect: [
           (plot) => {
             if (plot.select.width < LEAST_DRAG) return;

@@ -2,7 +2,33 @@
 
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { look } from "../api/session";
 import { Skeleton } from "./parts";
+
+const RETRY_MS = 2_000;
+/** Minimum time between two reloads. */
+const APART_MS = 30_000;
+const RELOADED = "stoker.reloaded";
+
+/**
+ * Waits until the server responds, then reloads the page. Browsers may remember a failed import, and an updated server
+ * has other files. Returns false if the last reload did not help.
+ */
+async function recovered(isOver: () => boolean): Promise<boolean> {
+  for (;;) {
+    if (isOver()) return true;
+    try {
+      await look();
+      break;
+    } catch {
+      await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
+    }
+  }
+  if (Date.now() - Number(sessionStorage.getItem(RELOADED)) < APART_MS) return false;
+  sessionStorage.setItem(RELOADED, String(Date.now()));
+  location.reload();
+  return true;
+}
 
 export function deferred<P extends object>(load: () => Promise<{ default: ComponentType<P> }>): ComponentType<P> {
   let found: ComponentType<P> | undefined;
@@ -20,9 +46,9 @@ export function deferred<P extends object>(load: () => Promise<{ default: Compon
       });
       loading.then(
         () => !isOver && show((now) => now + 1),
-        (thrown: unknown) => {
+        async (thrown: unknown) => {
           loading = undefined;
-          if (!isOver) setWrong(thrown);
+          if (!(await recovered(() => isOver))) setWrong(thrown);
         },
       );
       return () => {

@@ -92,13 +92,19 @@ export function CopyButton({ text, label = "Copy" }: { text: string; label?: str
   );
 }
 
-export function ErrorNote({ error, children }: { error: ApiError | null; children?: ComponentChildren }) {
+export function ErrorNote(props: {
+  error: ApiError | null;
+  /** Whether it is shown at the field that it is about. */
+  isAtField?: boolean;
+  children?: ComponentChildren;
+}) {
+  const { error, isAtField, children } = props;
   if (!error) return null;
   return (
     <div class="error-note" role="alert">
       <p>
         {plain(error.message, 2000)}
-        {error.param && (
+        {error.param && !isAtField && (
           <>
             {" "}
             (in <code>{plain(error.param)}</code>)
@@ -228,9 +234,9 @@ export function Field(props: {
       <label for={id}>{props.label}</label>
       {props.children(id, hint)}
       {props.hint && (
-        <p class="hint" id={hint}>
+        <div class="hint" id={hint}>
           {props.hint}
-        </p>
+        </div>
       )}
     </div>
   );

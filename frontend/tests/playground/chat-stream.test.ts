@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
-import { type Message, stream, type Written, wire } from "../../src/playground/chat-stream";
+import { type Message, speed, stream, type Written, wire } from "../../src/playground/chat-stream";
 
 const ASKED = { model: "m", messages: [{ role: "user", content: "Hi", reasoning: "private" } as Message] };
 
@@ -66,5 +66,16 @@ describe("stream", () => {
       stream_options: { include_usage: true },
     });
     expect(wire(ASKED.messages)).toEqual([{ role: "user", content: "Hi" }]);
+  });
+});
+
+describe("speed", () => {
+  it.each<[number, number, number, string]>([
+    [21, 0.5, 2.5, "21 tokens, 10.0 tokens/s, first after 0.5 s"],
+    [1, 2, 2, "1 token, first after 2.0 s"],
+    // Tokens that arrive together say nothing about the rate.
+    [10, 0.1, 0.105, "10 tokens, first after 0.1 s"],
+  ])("describes %d tokens", (tokens, first, last, text) => {
+    expect(speed(tokens, first, last)).toBe(text);
   });
 });

@@ -127,8 +127,8 @@ class TestText:
         sign_in(page, account_key(client))
 
         page.goto(at(f"deployments/{made['id']}/try"))
-        page.get_by_label("Inputs").fill("What a wonderful day!")
-        page.get_by_role("button", name="Run", exact=True).click()
+        page.get_by_label("Text", exact=True).fill("What a wonderful day!")
+        page.get_by_role("button", name="Classify", exact=True).click()
         page.locator(".bars li").nth(1).wait_for()
         labels = page.locator(".bars li").all_inner_texts()
         assert [SCRIPT in label or SHOWN in label for label in labels] == [True, True]

@@ -1,7 +1,11 @@
 """Conversations with a chat model in the console."""
 
+import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.demo.console.conftest import MEDIA
 
@@ -77,6 +81,7 @@ def test_an_answer_is_stopped(console: "Page", at: At) -> None:
 
 def test_tools_are_answered(console: "Page", at: At) -> None:
     console.goto(at("try?model=tiny-chat"))
+    console.get_by_text("Stop texts, JSON schema, tools").click()
     console.get_by_label("Tools").fill(WEATHER)
     said(console, "What is the weather in Paris?")
     answer = '{"temperature": 21, "condition": "sunny"}'
@@ -92,3 +97,73 @@ def test_pictures_are_seen(console: "Page", at: At) -> None:
     console.locator("input[type=file]").set_input_files(MEDIA / "scene.png")
     said(console, "What colour is the square?")
     assert "blue" in finished(console)
+
+
+def sent(page: "Page") -> dict[str, object]:
+    """Returns the body of the API call that the page shows."""
+    call = page.get_by_label("API call with curl").inner_text()
+    return json.loads(call.rsplit("-d '", 1)[1].removesuffix("'"))
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("What is the capital of France?", "Paris"),
+        ("What is 7 plus 5?", "12"),
+        ("Count from 1 to 10.", "8, 9, 10"),
+    ],
+)
+def test_examples_are_answered(console: "Page", at: At, question: str, answer: str) -> None:
+    console.goto(at("try?model=tiny-chat"))
+    console.get_by_role("button", name=question).click()
+    console.get_by_text("first after").wait_for()
+    assert answer in finished(console)
+    note = console.locator(".card-head .note").first.inner_text()
+    # Without a rate, if all tokens arrived together.
+    assert re.fullmatch(r"\d+ tokens(, \d+\.\d tokens/s)?, first after \d+\.\d s", note)
+    assert sent(console)["messages"] == [{"role": "user", "content": question}]
+
+
+def test_options_are_sent(console: "Page", at: At) -> None:
+    console.goto(at("try?model=tiny-chat"))
+    for label, value in (("Temperature", "0"), ("Top p", "0.9"), ("Seed", "7")):
+        console.get_by_label(label, exact=True).fill(value)
+    console.get_by_text("Stop texts, JSON schema, tools").click()
+    console.get_by_label("Stop texts").fill("5\nsix")
+    said(console, "Count from 1 to 10.")
+    assert "1, 2, 3, 4," in finished(console)
+    assert "6" not in finished(console)
+    body = sent(console)
+    assert {name: body[name] for name in ("temperature", "top_p", "seed", "stop")} == {
+        "temperature": 0, "top_p": 0.9, "seed": 7, "stop": ["5", "six"],
+    }  # fmt: skip
+
+
+def test_an_answer_follows_a_schema(console: "Page", at: At) -> None:
+    console.goto(at("try?model=tiny-chat"))
+    console.get_by_text("Stop texts, JSON schema, tools").click()
+    field = console.get_by_label("JSON schema")
+    field.fill('{"type": "object"')
+    said(console, "Give me JSON with the name Anna and the age 30.")
+    note = console.locator(".field", has=field).get_by_role("alert")
+    assert note.inner_text().strip() == "The JSON schema must be a JSON object."
+    field.fill(
+        '{"type": "object", "properties": {"age": {"type": "integer", "minimum": 0, '
+        '"maximum": 120}}, "required": ["age"], "additionalProperties": false}'
+    )
+    console.get_by_role("button", name="Try again").click()
+    finished(console)
+    text = console.locator(".message.assistant .message-text").last.inner_text()
+    answer = json.loads(text)
+    assert list(answer) == ["age"]
+    assert 0 <= answer["age"] <= 120
+
+
+def test_an_option_out_of_range_is_named(console: "Page", at: At) -> None:
+    console.goto(at("try?model=tiny-chat"))
+    field = console.get_by_label("Temperature", exact=True)
+    field.fill("3")
+    said(console, "Hello!")
+    note = console.locator(".field", has=field).get_by_role("alert")
+    note.wait_for()
+    assert "less than or equal to 2" in note.inner_text()

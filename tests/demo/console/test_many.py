@@ -215,7 +215,7 @@ class TestOverview:
 
     def test_palette_finds_any(self, overview: Overview) -> None:
         overview.page.keyboard.press("Control+k")
-        overview.page.get_by_role("combobox", name="Page, deployment").fill("model-00023")
+        overview.page.get_by_role("combobox", name="Page, model").fill("model-00023")
         overview.page.get_by_role("option", name="model-00023 Deployment").click()
         overview.page.get_by_role("heading", name="model-00023", level=1).wait_for()
 

@@ -63,8 +63,8 @@ def test_dropped_deployed_and_called(mine: "Page", at: At, tmp_path: Path) -> No
     mine.get_by_role("button", name="Deploy", exact=True).click()
     mine.wait_for_url("**/try")
     text, entities = NER[0]
-    mine.get_by_label("Inputs").fill(text)
-    mine.get_by_role("button", name="Run", exact=True).click()
+    mine.get_by_label("Text", exact=True).fill(text)
+    mine.get_by_role("button", name="Classify", exact=True).click()
     mine.locator("mark").first.wait_for()
     words = mine.locator("mark").evaluate_all("all => all.map(one => one.firstChild.textContent)")
     assert words == [word for word, _ in entities]

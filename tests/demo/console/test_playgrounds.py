@@ -2,7 +2,9 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +28,7 @@ def ask(console: "Page", at: At) -> Callable[..., "Locator"]:
 
     def asked(model: str, *, file: str = "", endpoint: str = "", **fields: str) -> "Locator":
         console.goto(at(f"try?model={model}"))
-        console.get_by_role("button", name="Run", exact=True).wait_for()
+        console.locator("form [type=submit]").wait_for()
         if endpoint:
             console.get_by_role("button", name=endpoint).click()
         if file:
@@ -38,7 +40,7 @@ def ask(console: "Page", at: At) -> Callable[..., "Locator"]:
                 field.select_option(value)
             else:
                 field.fill(value)
-        console.get_by_role("button", name="Run", exact=True).click()
+        console.locator("form [type=submit]").click()
         console.get_by_role("heading", name="API call").wait_for()
         return console.locator(
             ".card", has=console.get_by_role("heading", name="Output", exact=True)
@@ -132,6 +134,18 @@ def test_boxes_are_where_the_shapes_are(ask: Ask) -> None:
     # The drawing covers the picture pixel by pixel.
     picture, over = answer.locator(".picture img"), answer.locator("svg.over")
     assert picture.bounding_box() == over.bounding_box()
+    # Each box has its label at its upper left corner, in the colour of its class.
+    for place, label in enumerate(answer.locator(".box-label").all()):
+        box = answer.locator("rect.box").nth(place)
+        assert label.inner_text() == box.get_attribute("data-label")
+        corners = [one.bounding_box() or {} for one in (label, box)]
+        assert corners[0]["x"] == pytest.approx(corners[1]["x"], abs=3)
+        assert corners[0]["y"] == pytest.approx(corners[1]["y"], abs=3)
+    shades = answer.locator("rect.box").evaluate_all(
+        "all => all.map(one => [one.dataset.label, one.className.baseVal])"
+    )
+    assert len({shade for _, shade in shades}) == len({label for label, _ in shades}) == 2
+    assert len({tuple(pair) for pair in shades}) == 2
 
 
 def test_masks_are_where_the_shapes_are(ask: Ask) -> None:
@@ -179,6 +193,16 @@ def test_speech_can_be_played(ask: Ask) -> None:
     player.page.wait_for_function("one => one.duration > 0.1", arg=player.element_handle())
 
 
+def test_speech_is_downloaded(ask: Ask) -> None:
+    answer = ask("random-speech", input="The train leaves at nine.")
+    with answer.page.expect_download() as started:
+        answer.get_by_role("link", name="Download").click()
+    assert started.value.suggested_filename == "speech.mp3"
+    content = Path(started.value.path()).read_bytes()
+    # An MP3 begins with a tag or with a frame.
+    assert content.startswith(b"ID3") or content[0] == 0xFF
+
+
 def test_pictures_are_shown(ask: Ask) -> None:
     answer = ask("tiny-draw", prompt="a red circle", num_inference_steps="20", seed="1")
     source = answer.locator(".gallery img").get_attribute("src") or ""
@@ -212,6 +236,13 @@ def test_an_image_is_drawn_once(ask: Ask) -> None:
     assert answer.page.evaluate(FRAMES_OF_THE_PAGE) <= 3
 
 
+def test_an_image_without_a_prompt(ask: Ask) -> None:
+    answer = ask("random-image-maker", num_inference_steps="1", seed="1")
+    image = answer.locator(".gallery img")
+    image.wait_for()
+    assert image.evaluate("one => one.naturalWidth") > 8
+
+
 def test_a_ranking_reorders(ask: Ask) -> None:
     documents = "The train is late.\nTo bake bread you need flour"
     answer = ask("tiny-reranker", query="How do I bake bread?", documents=documents)
@@ -222,7 +253,7 @@ def test_a_ranking_reorders(ask: Ask) -> None:
 
 def test_vectors_have_neighbours(ask: Ask) -> None:
     texts = "How do I bake bread?\nWhat is the way to bake bread?\nThe train is late."
-    answer = ask("tiny-encoder", endpoint="Create embeddings", input=texts)
+    answer = ask("tiny-encoder", endpoint="Embeddings", input=texts)
     answer.locator(".bars").first.wait_for()
     nearest = answer.get_by_role("region", name="How do I bake bread?").locator(".bars li").first
     assert nearest.get_attribute("data-label") == "What is the way to bake bread?"
@@ -251,9 +282,80 @@ def test_the_call_is_the_one_that_was_made(ask: Ask, state: Any) -> None:
 
 def test_what_is_wrong_is_told_with_the_request(ask: Ask, console: "Page", at: At) -> None:
     console.goto(at("try?model=tiny-fill-mask"))
-    console.get_by_label("Inputs").fill("No mask here.")
-    console.get_by_role("button", name="Run", exact=True).click()
+    console.get_by_label("Text", exact=True).fill("No mask here.")
+    console.get_by_role("button", name="Fill in", exact=True).click()
     note = console.get_by_role("alert")
     note.wait_for()
     assert "[MASK]" in note.inner_text()
     assert "req_" in note.inner_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "labels", "button"),
+    [
+        ("tiny-sentiment", ["Text"], "Classify"),
+        ("tiny-transcriber", ["Recording", "Prompt (optional)"], "Transcribe"),
+        ("tiny-clip", ["Image", "Labels"], "Classify"),
+        ("tiny-reranker", ["Query", "Documents"], "Rank"),
+        ("tiny-summarizer", ["Text"], "Summarize"),
+        ("tiny-draw", ["Prompt", "Negative prompt (optional)"], "Generate"),
+        ("random-speech", ["Text", "Voice (optional)"], "Generate"),
+        ("tiny-vqa", ["Image", "Question"], "Get answer"),
+        ("random-image-maker", [], "Generate"),
+        ("random-video-maker", ["Prompt", "Negative prompt (optional)"], "Generate"),
+        ("random-photo-mover", ["First image", "Prompt", "Negative prompt"], "Generate"),
+    ],
+)
+def test_forms_are_named_for_the_task(
+    console: "Page", at: At, model: str, labels: list[str], button: str
+) -> None:
+    console.goto(at(f"try?model={model}"))
+    console.get_by_role("button", name=button, exact=True).wait_for()
+    inputs = console.locator("form > .field > label")
+    assert [label.removesuffix(" (optional)") for label in inputs.all_inner_texts()] == [
+        label.removesuffix(" (optional)") for label in labels
+    ]
+    # Descriptions of the API, which also covers lists and encodings, are no help in a form.
+    assert not re.search(r"list of|base64|data URI", console.locator("form").inner_text())
+
+
+def test_an_error_is_shown_at_its_field(console: "Page", at: At) -> None:
+    console.goto(at("try?model=tiny-ner"))
+    console.get_by_text("Options", exact=True).click()
+    stride = console.locator("[name=stride]")
+    stride.fill("-5")
+    console.get_by_text("Options", exact=True).click()
+    console.get_by_role("button", name="Classify", exact=True).click()
+    note = console.locator(".field", has=stride).get_by_role("alert")
+    note.wait_for()
+    assert "greater than or equal to 0" in note.inner_text()
+    assert stride.evaluate("one => one === document.activeElement && one.ariaInvalid === 'true'")
+    assert console.get_by_role("alert").count() == 1
+    stride.fill("0")
+    console.get_by_role("button", name="Classify", exact=True).click()
+    console.locator("mark").first.wait_for()
+    assert console.get_by_role("alert").count() == 0
+
+
+def test_a_missing_file_is_named(console: "Page", at: At) -> None:
+    console.goto(at("try?model=tiny-transcriber"))
+    console.get_by_role("button", name="Transcribe", exact=True).click()
+    assert console.get_by_role("alert").inner_text().strip() == "Choose a recording."
+
+
+def test_a_model_is_found_by_typing(console: "Page", at: At) -> None:
+    console.goto(at("try?model=tiny-chat"))
+    field = console.get_by_label("Model", exact=True)
+    field.click()
+    assert field.input_value() == ""
+    names = console.locator("datalist option").evaluate_all("all => all.map(one => one.value)")
+    assert "tiny-ner" in names
+    assert names == sorted(names)
+    field.press_sequentially("tiny-ner")
+    field.press("Enter")
+    console.get_by_role("button", name="Classify", exact=True).wait_for()
+    assert field.input_value() == "tiny-ner"
+    # An unknown name changes nothing.
+    field.fill("no-such-model")
+    field.press("Tab")
+    assert field.input_value() == "tiny-ner"

@@ -115,7 +115,7 @@ def test_the_palette_goes_anywhere(console: "Page", state: Any) -> None:
     console.keyboard.type("try tiny-ner")
     console.keyboard.press("Enter")
     console.wait_for_url(f"**/deployments/{state['deployments']['tiny-ner']['id']}/try")
-    console.get_by_role("button", name="Run", exact=True).wait_for()
+    console.get_by_role("button", name="Classify", exact=True).wait_for()
 
 
 def test_themes_stay(console: "Page") -> None:

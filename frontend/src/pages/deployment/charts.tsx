@@ -1,8 +1,9 @@
 import { useMemo, useState } from "preact/hooks";
-import { json } from "../../api/client";
-import type { Deployment, Metrics } from "../../api/types";
-import { bytes, count, ms, rate } from "../../lib/format";
-import { Chart, type Line, type Range } from "../../ui/chart";
+import { json, list } from "../../api/client";
+import type { Deployment, DeploymentEvent, Metrics, Version } from "../../api/types";
+import { bytes, clock, count, date, ms, rate } from "../../lib/format";
+import { store } from "../../state/store";
+import { Chart, type Line, type Mark, type Range } from "../../ui/chart";
 import { useEvery, useLoaded } from "../../ui/hooks";
 import { Button, Card, ErrorNote, Skeleton } from "../../ui/parts";
 
@@ -13,6 +14,27 @@ const WINDOWS: [number, string][] = [
   [86_400, "24 hours"],
 ];
 const REFRESH_MS = 5_000;
+
+/** Maximum marks listed above the charts. */
+const MOST_MARKS = 8;
+
+/** Returns when versions went live and replicas started, oldest first. */
+async function marksOf(id: string): Promise<Mark[]> {
+  const query = { limit: 100 };
+  const [versions, events] = await Promise.all([
+    list<Version>(`/v1/deployments/${id}/versions`, query),
+    list<DeploymentEvent>(`/v1/deployments/${id}/events`, query),
+  ]);
+  const seconds = (moment: string) => (date(moment)?.getTime() ?? 0) / 1000;
+  return [
+    ...versions.data.flatMap((one) =>
+      one.promoted_at ? [{ at: seconds(one.promoted_at), name: `version ${one.number} live` }] : [],
+    ),
+    ...events.data
+      .filter((one) => one.reason === "loaded")
+      .map((one) => ({ at: seconds(one.created_at), name: "replica ready" })),
+  ].sort((a, b) => a.at - b.at);
+}
 
 function amount(value: number | null): string {
   return value == null ? "–" : value >= 10_000 ? `${Math.round(value / 1000)}k` : String(Number(value.toFixed(1)));
@@ -27,9 +49,15 @@ export default function Charts({ deployment }: { deployment: Deployment }) {
   );
   // Zoomed charts are not refreshed.
   useEvery(REFRESH_MS, loaded.reload, range === null);
+  const heard = store.notices.value.find((one) => one.deployment_id === deployment.id)?.created_at;
+  const happened = useLoaded(() => marksOf(deployment.id), [deployment.id, deployment.version_id, heard]);
   const found = loaded.value;
   const charts = useMemo(() => (found ? chartsOf(found) : []), [found]);
   const times = useMemo(() => found?.requests.ok.map((_, index) => found.start + index * found.step_s) ?? [], [found]);
+  const marks = useMemo(
+    () => happened.value?.filter((one) => one.at >= (times[0] ?? Infinity)) ?? [],
+    [happened.value, times],
+  );
 
   return (
     <Card
@@ -69,12 +97,22 @@ export default function Charts({ deployment }: { deployment: Deployment }) {
             title={chart.title}
             times={times}
             lines={chart.lines}
+            marks={marks}
             unit={chart.unit}
             range={range}
             onRange={setRange}
           />
         ))}
       </div>
+      {marks.length > 0 && (
+        <p class="note">
+          Dashed lines:{" "}
+          {marks
+            .slice(-MOST_MARKS)
+            .map((one) => `${one.name} ${clock(one.at)}`)
+            .join(", ")}
+        </p>
+      )}
     </Card>
   );
 }

@@ -1,3 +1,4 @@
+import { useObjectUrl } from "../../ui/hooks";
 import { Wave } from "./wave";
 
 const SUFFIXES: Record<string, string> = {
@@ -9,6 +10,7 @@ const SUFFIXES: Record<string, string> = {
 
 export default function Sound({ blob }: { blob: Blob }) {
   const type = blob.type.split(";")[0] ?? "";
+  const url = useObjectUrl(blob);
   if (!type.startsWith("audio/"))
     return (
       <p>
@@ -18,8 +20,10 @@ export default function Sound({ blob }: { blob: Blob }) {
   return (
     <>
       <Wave blob={blob} />
-      <p class="note">
-        {type}, {SUFFIXES[type] ?? "sound"}
+      <p>
+        <a href={url} download={`speech.${SUFFIXES[type] ?? "bin"}`}>
+          Download
+        </a>
       </p>
     </>
   );
