@@ -14,7 +14,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-rest test-all test-vllm check format bench bench-gpu bench-peers bench-report install install-dev install-alone \
-  install-bucket install-cuda-build install-docs install-packaging chat-templates \
+  image-test install-bucket install-cuda-build install-docs install-packaging chat-templates \
   lock audit sbom console docs soak fuzz fuzz-formats system-packages dist dist-client clean
 
 demo: install
@@ -50,6 +50,14 @@ test-vllm: install-dev
 	    || $(BIN)/stoker engines install vllm --cpu --data-dir $(VLLM_DATA) || exit 1; \
 	fi; \
 	STOKER_TEST_ENGINES=vllm $(BIN)/pytest tests/openai tests/llm/test_vllm.py
+
+# Builds the image and tests it: ten minutes and 8 GB. ENGINE is podman or docker. BUILD
+# passes arguments to the build: make image-test BUILD="--build-arg PIP_INDEX_URL=https://…".
+ENGINE ?= podman
+image-test: install-dev install-packaging
+	$(ENGINE) build $(if $(filter %podman,$(ENGINE)),--format docker) --tag stoker-test \
+	  --file Containerfile $(BUILD) .
+	STOKER_TEST_ENGINE=$(ENGINE) STOKER_TEST_IMAGE=stoker-test $(BIN)/pytest tests/packaging/test_image.py
 
 # Runs callers and faults of all kinds at once for MINUTES. Nothing may be lost or left behind.
 MINUTES ?= 30

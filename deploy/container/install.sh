@@ -1,8 +1,9 @@
 #!/bin/sh
-# Makes a virtual environment with all that Stoker needs, as requirements.lock beside this has it:
-#   install.sh FOLDER cpu INDEX   torch without CUDA, from the index of such builds
-#   install.sh FOLDER cuda        torch as the lock has it, with the CUDA that it wants
-# The environment has no pip: nothing is installed into an image that runs.
+# Creates a virtual environment with the packages of requirements.lock, a file of this folder:
+#   install.sh FOLDER cpu INDEX   torch without CUDA, from an index of such builds
+#   install.sh FOLDER cpu ''      torch without CUDA, from the index of all other packages
+#   install.sh FOLDER cuda        torch of the lock, with CUDA
+# The environment has no pip: nobody installs packages into a running image.
 set -eu
 folder=$1
 torch=$2
@@ -11,21 +12,24 @@ install() {
     python -m pip --python "$folder/bin/python" install --no-deps "$@"
 }
 
-python -m venv --without-pip "$folder"
 case $torch in
-cpu)
-    # That build has another digest than the lock knows, and the same version.
-    install --index-url "$3" "$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.lock)"
-    awk '/^[^ #]/ { wanted = !/^(torch|triton|cuda-[a-z-]+|nvidia-[a-z0-9-]+)==/ } wanted' \
-        requirements.lock >wanted.txt
-    ;;
-cuda)
-    cp requirements.lock wanted.txt
-    ;;
+cpu | cuda) ;;
 *)
     echo "TORCH is cpu or cuda, not '$torch'." >&2
     exit 2
     ;;
 esac
+python -m venv --without-pip "$folder"
+cp requirements.lock wanted.txt
+if [ "$torch" = cpu ]; then
+    # This build has the lock's version and a digest that the lock does not know.
+    install ${3:+--index-url "$3"} "$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.lock)"
+    if grep -qs "^cuda[^=]*= '" "$folder"/lib/python3*/site-packages/torch/version.py; then
+        echo "The index has torch with CUDA only. Name one without CUDA with TORCH_INDEX." >&2
+        exit 2
+    fi
+    awk '/^[^ #]/ { wanted = !/^(torch|triton|cuda-[a-z-]+|nvidia-[a-z0-9-]+)==/ } wanted' \
+        requirements.lock >wanted.txt
+fi
 install --require-hashes --requirement wanted.txt
 python -m pip --python "$folder/bin/python" check

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from stoker.base.errors import InvalidRequestError, ModelNotFoundError, NotFoundError, responses
 from stoker.models.tasks.registry import endpoints
@@ -27,7 +28,7 @@ class Model(BaseModel):
     owned_by: str
     pipeline: str
     status: Status
-    readiness: Readiness
+    readiness: Readiness | SkipJsonSchema[str]
     endpoints: list[str] = Field(description="The paths that serve this model.")
 
 
@@ -81,7 +82,7 @@ def _model(context: DeploymentContext, entry: DirectoryEntry) -> Model:
         owned_by=entry.account_id,
         pipeline=entry.pipeline,
         status=stats.status if stats else Status.IDLE,
-        readiness=Readiness(entry.readiness),
+        readiness=entry.readiness,
         endpoints=endpoints(entry.pipeline),
     )
 

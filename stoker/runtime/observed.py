@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from stoker.store.open_enum import OpenEnum
 from stoker.wire.passes import Batches
 
 
-class Status(StrEnum):
+class Status(OpenEnum):
     """Observed state of a deployment. The wanted state is stored separately in `desired`."""
 
     STARTING = "starting"
@@ -21,7 +22,7 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-class Reason(StrEnum):
+class Reason(OpenEnum):
     """Reason for a deployment's state."""
 
     CREATED = "created"
@@ -68,15 +69,6 @@ class Reason(StrEnum):
     """Replicas on a GPU run with an exception from the sandbox, without which CUDA does not
     start.
     """
-
-    @classmethod
-    def _missing_(cls, value: object) -> "Reason | None":
-        """Keeps the reason of a node whose release is newer."""
-        if not isinstance(value, str):
-            return None
-        reason = str.__new__(cls, value)
-        reason._name_, reason._value_ = value, value
-        return reason
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,11 @@ class Readiness(StrEnum):
     def stays_loaded(self) -> bool:
         return self is not Readiness.COLD
 
+    @staticmethod
+    def of(stored: str) -> "Readiness":
+        """Returns the readiness of a row. A value of a later release counts as cold."""
+        return next((known for known in Readiness if known == stored), Readiness.COLD)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentSpec:

@@ -10,6 +10,7 @@ from stoker.platform.jobs.poller import JobPoller
 from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resources
 from stoker.platform.web.context import Platform
+from stoker.platform.web.disk import full_disk
 from stoker.server.background import Background, bounded
 from stoker.server.janitor import Janitor
 from stoker.server.peer_sync import PeerSync
@@ -22,6 +23,7 @@ STEP_S = 10.0
 """Timeout in seconds of a shutdown step, such as one that needs a database which does not
 answer.
 """
+_FULL = "The disk of the data folder or of the database is full. Free disk space and start again."
 
 
 @contextlib.asynccontextmanager
@@ -32,7 +34,7 @@ async def running(parts: ServerParts) -> AsyncGenerator[None]:
     except BaseException as error:
         if isinstance(error, Exception):
             # The traceback that uvicorn logs is long.
-            why = str(error) or type(error).__name__
+            why = _FULL if full_disk(error) else str(error) or type(error).__name__
             log.error("server failed to start", extra={"why": why})
         # The threads of the heartbeat would prevent the process from exiting.
         await bounded("heartbeat", parts.get(Servers).close(), STEP_S)

@@ -23,21 +23,42 @@ FILE = "lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _LONGEST = 1024
 """Maximum number of bytes that are read from the file."""
+_UNWRITABLE = {
+    errno.EACCES: "is not writable for user {user} of group {group}. Give it to this user",
+    errno.EPERM: "is not writable for user {user} of group {group}. Give it to this user",
+    errno.EROFS: "is read-only. Mount it writable",
+    errno.ENOSPC: "is on a full disk. Free disk space",
+    errno.EDQUOT: "is on a disk whose quota is used up. Free disk space",
+}
+"""Causes and remedies by the error of the first write."""
 
 
 class FolderInUseError(OSError):
     """Another process holds the lock; the message names it."""
 
 
+class FolderUnwritableError(OSError):
+    """The data folder cannot be written; the message names cause and remedy."""
+
+
 @contextlib.contextmanager
 def locked(folder: Path, database_url: str | None) -> Generator[None]:
     """Locks a data folder, and an SQLite database outside of it.
 
-    Raises `FolderInUseError`, and `OSError` if the folder cannot be written.
+    Raises `FolderInUseError`, and `FolderUnwritableError` if the folder cannot be written.
     """
     data_dir = folder.resolve()
     hint = "Stop it, or choose another folder with --data-dir or STOKER_DATA_DIR."
-    descriptors = [lock(data_dir / FILE, f"The data folder {data_dir}", hint)]
+    try:
+        descriptors = [lock(data_dir / FILE, f"The data folder {data_dir}", hint)]
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        cause = _UNWRITABLE[error.errno].format(user=os.geteuid(), group=os.getegid())
+        raise FolderUnwritableError(
+            f"The data folder {data_dir} {cause}, or choose another folder with --data-dir or "
+            "STOKER_DATA_DIR."
+        ) from error
     try:
         if database := _sqlite_file(database_url):
             hint = "Stop it, or choose another database with STOKER_DATABASE_URL."
@@ -56,7 +77,8 @@ def lock(path: Path, what: str, hint: str) -> int:
         what: start of the error message, such as `The data folder /x`.
         hint: end of the error message.
 
-    Raises `FolderInUseError` if another process holds the lock.
+    Raises `FolderInUseError` if another process holds the lock, and `OSError` if the file cannot be
+    written.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     while True:
@@ -80,9 +102,13 @@ def lock(path: Path, what: str, hint: str) -> int:
             break
         # The file was removed between the two calls.
         os.close(descriptor)
-    os.ftruncate(descriptor, 0)
     owner = {"pid": os.getpid(), "host": socket.gethostname()}
-    os.pwrite(descriptor, json.dumps(owner).encode() + b"\n", 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(owner).encode() + b"\n", 0)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 _MIGRATING = 0x73746F6B01
 """PostgreSQL advisory lock for schema migrations."""
 _POLL_S = 0.05
+_NOTICE_S = 5.0
+"""Seconds between two log lines about a migration of another server."""
 _PAUSE_S = 2.0
 """Seconds between two attempts, in which other transactions can use the tables."""
 _OPTIONS = (
@@ -52,9 +54,17 @@ async def migrate(url: str) -> None:
 
 
 async def _lock(connection: AsyncConnection) -> None:
+    begun = time.monotonic()
+    noted_at = begun
     # Polled, because a statement that waits would block `CREATE INDEX CONCURRENTLY`.
     while not await connection.scalar(text(f"SELECT pg_try_advisory_lock({_MIGRATING})")):
         await connection.commit()
+        if time.monotonic() - noted_at >= _NOTICE_S:
+            noted_at = time.monotonic()
+            log.warning(
+                "start waits: another server migrates the database",
+                extra={"seconds": round(noted_at - begun)},
+            )
         await asyncio.sleep(_POLL_S)
     await connection.commit()
 

@@ -160,6 +160,14 @@ class TestDocuments:
         (data,) = [mount for mount in container["volumeMounts"] if mount["name"] == "data"]
         assert f'VOLUME ["{data["mountPath"]}"]' in recipe
 
+    def test_the_cluster_chooses_the_user(self, values: dict[str, Any]) -> None:
+        """As OpenShift requires. Its users are never root."""
+        pod = of_kind(rendered({**values, "user": None}), "Deployment")["spec"]["template"]
+        assert pod["spec"]["securityContext"] == {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+
 
 class TestSettings:
     @pytest.fixture
@@ -362,7 +370,7 @@ class TestValues:
         assert {name.split(".")[0] for name in used} == set(values)
 
     def test_the_page_has_an_example_that_works(self) -> None:
-        page = (ROOT / "docs" / "containers.md").read_text()
+        page = (ROOT / "docs" / "kubernetes.md").read_text()
         example = page.split("<<END\n")[1].split("\nEND\n")[0]
         documents = rendered(yaml.safe_load(example))
         data = of_kind(documents, "ConfigMap")["data"]

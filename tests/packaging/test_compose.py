@@ -1,9 +1,10 @@
-"""Tests of the compose file, parsed as its specification requires."""
+"""Tests of the compose files, parsed as their specification requires."""
 
 import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from typer.main import get_command
@@ -11,8 +12,15 @@ from typer.main import get_command
 from stoker.base.config import Settings
 from stoker.cli import node
 from tests.packaging.conftest import MISSING, ROOT, asked
+from tests.packaging.recipe import read_stages
+from tests.support import postgres
+from tests.support.bucket import moto
+from tests.support.deploying import deploy, wait_for
+from tests.support.server import running
 
 COMPOSE = ROOT / "compose.yaml"
+SINGLE = ROOT / "compose.single.yaml"
+MODELS = ROOT / "stoker" / "demo" / "models"
 SECRET = "A" * 43 + "="
 VARIABLES = {"POSTGRES_PASSWORD": "one", "S3_ACCESS_KEY": "two", "S3_SECRET_KEY": "three"}
 PROBE = """
@@ -152,7 +160,7 @@ class TestRay:
             assert {each.removeprefix("STOKER_").lower() for each in own_environment} <= set(
                 Settings.model_fields
             )
-            assert service["volumes"] == [f"{name}:/var/lib/stoker"]
+            assert service["volumes"] == [f"{name}:/data"]
             for key in ("image", "secrets", "read_only", "tmpfs", "cap_drop", "security_opt"):
                 assert service[key] == gateways[0][key]
             # A container's own /dev/shm has 64 MiB, and Ray needs 80.
@@ -209,3 +217,59 @@ def test_the_image_is_built_of_what_the_recipe_takes(gateways: list[dict[str, An
     build = gateways[0]["build"]
     recipe = (ROOT / build["dockerfile"]).read_text()
     assert all(f"ARG {name}=" in recipe for name in build["args"])
+
+
+def test_two_servers_of_its_environment(gateways: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Both servers run as processes with the file's environment, a real PostgreSQL and an S3
+    server. A model that is uploaded to one answers through the other.
+    """
+    (tmp_path / "secret").write_text(SECRET)
+    with postgres.cluster() as cluster, moto(tmp_path / "moto.log") as endpoint:
+        bucket = gateways[0]["environment"]["STOKER_BLOB_URL"].removeprefix("s3://")
+        httpx.put(f"{endpoint}/{bucket}").raise_for_status()
+        addresses = {
+            "STOKER_DATABASE_URL": cluster.url,
+            "STOKER_SECRET_FILE": str(tmp_path / "secret"),
+            "AWS_ENDPOINT_URL": endpoint,
+        }
+        one, other = ({**gateway["environment"], **addresses} for gateway in gateways)
+        with (
+            running(tmp_path / "one", **one) as first,
+            running(tmp_path / "other", **other) as second,
+            first.account() as client,
+        ):
+            made = deploy(client, MODELS / "tiny-sentiment", "sentiment", readiness="hot")
+            wait_for(client, made["id"], "ready")
+            key = client.headers["authorization"].removeprefix("Bearer ")
+            call = {"model": "sentiment", "inputs": "What a wonderful day"}
+            with second.client(key) as at_second:
+                answer = at_second.post("/v1/classifications/text", json=call).raise_for_status()
+        assert answer.json()[0]["label"] == "positive"
+        assert httpx.get(f"{endpoint}/{bucket}").text.count("<Key>") > 1
+
+
+class TestSingle:
+    """The file with one server."""
+
+    @pytest.fixture
+    def single(self) -> dict[str, Any]:
+        return yaml.safe_load(interpolated(SINGLE.read_text(), {}))
+
+    @MISSING
+    def test_is_as_the_specification_has_it(self, single: dict[str, Any]) -> None:
+        assert asked(PROBE, single) == ["stoker"]
+
+    def test_is_confined_as_the_others(
+        self, single: dict[str, Any], gateways: list[dict[str, Any]]
+    ) -> None:
+        service = single["services"]["stoker"]
+        differing = {name for name in service if service[name] != gateways[0].get(name)}
+        assert differing == {"ports", "volumes"}
+        assert set(gateways[0]) - set(service) == {"environment", "secrets", "depends_on"}
+
+    def test_volume_is_the_image_s(self, single: dict[str, Any]) -> None:
+        service = single["services"]["stoker"]
+        last = read_stages()[-1].last
+        assert [volume.partition(":")[2] for volume in service["volumes"]] == ["/data"]
+        assert last["VOLUME"] == '["/data"]'
+        assert service["ports"] == [f"127.0.0.1:8000:{last['EXPOSE']}"]

@@ -14,20 +14,14 @@ from typing import Any
 import pytest
 
 from stoker.base.config import Settings
-from tests.packaging.conftest import MISSING, ROOT, TOOLS, asked, tool
+from tests.packaging.conftest import MISSING, ROOT, TOOLS, tool
+from tests.packaging.recipe import CONTAINERFILE, read_steps, variables
 from tests.support import postgres
 from tests.support.server import USERS, WITHOUT_MODELS, Server, running
 from tests.test_lock import OF_GPUS, locked
 
-CONTAINERFILE = ROOT / "Containerfile"
 INSTALL = ROOT / "deploy" / "container" / "install.sh"
 INDEX = "https://torch.example/cpu"
-PARSE = """
-import io, json, sys
-from dockerfile_parse import DockerfileParser
-parser = DockerfileParser(fileobj=io.BytesIO(sys.stdin.buffer.read()))
-print(json.dumps([[one["instruction"], one["value"]] for one in parser.structure]))
-"""
 FAKE = """\
 #!/bin/sh
 # Notes what it is called with, and makes nothing.
@@ -39,8 +33,7 @@ printf '%s\\n' "$*" >>"$CALLS"
 def steps() -> list[tuple[str, str]]:
     if not (TOOLS / "python").exists():
         pytest.skip(MISSING.kwargs["reason"])
-    instructions = asked(PARSE, CONTAINERFILE.read_text())
-    return [(name, value) for name, value in instructions if name != "COMMENT"]
+    return read_steps()
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +49,6 @@ def copies(steps: list[tuple[str, str]]) -> Iterator[tuple[list[str], str]]:
         if name == "COPY" and not value.startswith("--from"):
             *sources, target = value.split()
             yield sources, target
-
-
-def variables(value: str) -> dict[str, str]:
-    return dict(assignment.split("=", 1) for assignment in value.split())
 
 
 class TestSteps:
@@ -95,10 +84,23 @@ class TestSteps:
         """The first stage installs. The last stage copies the installed files and has no
         installer.
         """
-        assert sum(name == "FROM" for name, _ in steps) == 2
+        assert sum(name == "FROM" for name, _ in steps) == 3
         assert "pip" not in last["RUN"]
-        assert ("COPY", "--from=build /opt/stoker /opt/stoker") in steps
+        # The package is a layer of its own, because the libraries change seldom.
+        libraries = steps.index(("COPY", "--from=libraries /opt/stoker /opt/stoker"))
+        assert steps[libraries + 1] == ("COPY", "--from=package /package /opt/stoker")
         assert variables(last["ENV"])["PATH"].startswith("/opt/stoker/bin:")
+
+    def test_any_user_of_group_0_writes_its_data(self, last: dict[str, str]) -> None:
+        """OpenShift runs images as a random user of group 0."""
+        assert "--group=root --mode=0770 /data" in last["RUN"]
+        assert variables(last["ENV"])["HOME"] == last["WORKDIR"] == "/data"
+
+    def test_gets_all_gpus(self, last: dict[str, str]) -> None:
+        """NVIDIA's container runtime reads the variables."""
+        environment = variables(last["ENV"])
+        assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
+        assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
 
     def test_takes_what_is_there(self, steps: list[tuple[str, str]]) -> None:
         allowed = [
@@ -146,13 +148,15 @@ class TestInstall:
         (tmp_path / "bin" / "python").chmod(0o755)
         return tmp_path
 
-    def run(self, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(
+        self, folder: Path, *arguments: str, target: str | Path = "/venv"
+    ) -> "subprocess.CompletedProcess[str]":
         env = {
             "PATH": f"{folder}/bin:{os.environ['PATH']}",
             "CALLS": str(folder / "calls"),
         }
         return subprocess.run(
-            ["sh", "install.sh", "/venv", *arguments],
+            ["sh", "install.sh", target, *arguments],
             cwd=folder,
             check=False,
             env=env,
@@ -180,6 +184,24 @@ class TestInstall:
         assert len(names) == len(set(names)) > 100
         digests = [match["digests"] for name, match in locked().items() if name in names]
         assert requirements.count("--hash=") == sum(digest.count("--hash=") for digest in digests)
+
+    def test_without_cuda_from_the_index_of_other_packages(self, folder: Path) -> None:
+        assert self.run(folder, "cpu", "").returncode == 0
+        version = locked()["torch"]["version"]
+        install = f"-m pip --python /venv/bin/python install --no-deps torch=={version}"
+        assert install in (folder / "calls").read_text().splitlines()
+
+    def test_from_an_index_with_cuda_only(self, folder: Path) -> None:
+        """The step fails before it downloads the other packages."""
+        module = folder / "venv" / "lib" / "python3.11" / "site-packages" / "torch" / "version.py"
+        module.parent.mkdir(parents=True)
+        module.write_text("cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n")
+        result = self.run(folder, "cpu", "", target=folder / "venv")
+        assert result.returncode == 2
+        assert "Name one without CUDA with TORCH_INDEX." in result.stderr
+        assert "--require-hashes" not in (folder / "calls").read_text()
+        module.write_text("cuda: Optional[str] = None\n")
+        assert self.run(folder, "cpu", "", target=folder / "venv").returncode == 0
 
     def test_with_cuda(self, folder: Path) -> None:
         assert self.run(folder, "cuda", INDEX).returncode == 0

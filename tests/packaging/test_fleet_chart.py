@@ -407,7 +407,7 @@ class TestValues:
         assert "ray.autoscaling.minReplicas is more than" in refused({**RAY_LEAST, "ray": ray})
 
     def test_the_page_has_examples_that_work(self) -> None:
-        page = (ROOT / "docs" / "containers.md").read_text()
+        page = (ROOT / "docs" / "kubernetes.md").read_text()
         base = yaml.safe_load(page.split("<<END\n")[1].split("\nEND\n")[0])
         more = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
         cluster = of_kind(rendered({**base, **more}), "RayCluster")

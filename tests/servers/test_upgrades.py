@@ -24,6 +24,8 @@ from tests.servers.support import until
 from tests.support import postgres
 from tests.support.deploying import deploy, wait_for
 from tests.support.server import Server
+from tests.support.video import ltx
+from tests.videos.conftest import decoded
 
 DRAIN_S = 2
 SLOW = """
@@ -52,12 +54,12 @@ class Releases:
         data_dir = self._root / f"server{len(self.servers)}" / "data"
         data_dir.parent.mkdir()
         release = self._next if version == VERSION else {}
-        server = Server(data_dir, **self._env, **release, **env)
+        server = Server(data_dir, **{**self._env, **release, **env})
         self.servers.append(server)
         return server
 
-    def start(self, version: str) -> Server:
-        server = self.server(version).start()
+    def start(self, version: str, **env: str) -> Server:
+        server = self.server(version, **env).start()
         assert httpx.get(f"{server.base_url}/health").json()["version"] == version
         return server
 
@@ -175,7 +177,79 @@ def rows(cluster: postgres.Cluster, statement: str) -> list[Any]:
 
 
 SLEEPING = "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)'"
+WAITS = "start waits: another server migrates the database"
 CURRENT = "SELECT version_num FROM alembic_version"
+FILM: dict[str, Any] = {
+    **{"model": "film", "prompt": "a red circle", "seed": 7},
+    **{"num_inference_steps": 150, "size": "64x64", "seconds": 0.36},
+}
+FRAMES, FPS = 9, 25
+CHARGED = "SELECT sum(video_ms), sum(images) FROM usage_counts"
+JOBS = "SELECT status, lock_token, losses FROM videos"
+
+
+class Films:
+    """Videos of one account, which servers of two releases make."""
+
+    def __init__(self, server: Server, key: str) -> None:
+        self._server, self._key = server, key
+        self.ids: list[str] = []
+
+    def on(self, server: Server) -> "Films":
+        self._server = server
+        return self
+
+    def state(self, video_id: str) -> dict[str, Any]:
+        with self._server.client(self._key) as client:
+            state: dict[str, Any] = client.get(f"/v1/videos/{video_id}").raise_for_status().json()
+        return state
+
+    def ask_two(self) -> None:
+        """Creates two videos. Returns when the server makes the first one."""
+        with self._server.client(self._key) as client:
+            for _ in range(2):
+                created = client.post("/v1/videos", json=FILM).raise_for_status().json()
+                self.ids.append(created["id"])
+        until(lambda: self.state(self.ids[-2])["progress"] >= 5, 120)
+        assert self.state(self.ids[-1])["status"] == "queued"
+
+    def wait(self) -> None:
+        for video_id in self.ids:
+            until(lambda one=video_id: self.state(one)["status"] in ("completed", "failed"), 120)
+            assert self.state(video_id)["status"] == "completed", self.state(video_id)
+
+    def contents(self) -> set[bytes]:
+        with self._server.client(self._key) as client:
+            return {
+                client.get(f"/v1/videos/{video_id}/content").raise_for_status().content
+                for video_id in self.ids
+            }
+
+
+def test_the_other_release_completes_videos(
+    releases: Releases, own_cluster: postgres.Cluster, tmp_path: Path
+) -> None:
+    """Servers are killed or drained while they make one video, and another one waits."""
+    old = releases.start(stoker.__version__, STOKER_JOB_LEASE_S="1")
+    client = old.account()
+    deploy(client, ltx(tmp_path / "film"), "film")
+    films = Films(old, client.headers["authorization"].removeprefix("Bearer "))
+    films.ask_two()
+    old.kill()
+    new = releases.start(VERSION, STOKER_DRAIN_S="0")
+    films.on(new).wait()
+    films.ask_two()
+    assert new.stop() == 0
+    queued, completed = ("queued", None, 0), ("completed", None, 0)
+    assert sorted(rows(own_cluster, JOBS)) == [completed, completed, queued, queued]
+    last = releases.start(stoker.__version__)
+    films.on(last).wait()
+    # The same prompt and seed give the same video on each server.
+    (content,) = films.contents()
+    assert decoded(content) == (FRAMES, 64, 64, FPS, "h264")
+    assert last.stop() == 0
+    # Each video is charged once, although two of them were begun twice.
+    assert rows(own_cluster, CHARGED) == [(4 * FRAMES * 1000 // FPS, 0)]
 
 
 def test_the_next_start_completes_a_killed_migration(
@@ -186,11 +260,15 @@ def test_the_next_start_completes_a_killed_migration(
     release = next_release(tmp_path / "next", script)
     server = Server(tmp_path / "own", **env).start()
     migrating = Server(tmp_path / "new", **env, **release)
+    waiting = Server(tmp_path / "waiting", **env)
     try:
-        with server.client(server.operator_key) as operator, ThreadPoolExecutor(1) as pool:
+        with server.client(server.operator_key) as operator, ThreadPoolExecutor(2) as pool:
             start = pool.submit(migrating.start)
-            until(lambda: rows(own_cluster, SLEEPING))
+            until(lambda: rows(own_cluster, SLEEPING), 120)
             operator.post("/v1/accounts", json={"name": "before"}).raise_for_status()
+            starting = pool.submit(waiting.start)
+            until(lambda: waiting.log.exists() and WAITS in waiting.log.read_text(), 60)
+            assert not starting.done()
             migrating.kill()
             with pytest.raises(RuntimeError, match="did not start"):
                 start.result()
@@ -198,10 +276,11 @@ def test_the_next_start_completes_a_killed_migration(
             # PostgreSQL ends the statement of the killed server, and with it the migration's lock.
             _, seconds = until(lambda: not rows(own_cluster, SLEEPING))
             assert seconds < 10
+            assert starting.result().base_url
             migrating.start()
             assert rows(own_cluster, CURRENT) == [(REVISION,)]
             operator.post("/v1/accounts", json={"name": "after"}).raise_for_status()
             assert rows(own_cluster, "SELECT hue FROM accounts WHERE name = 'after'") == [(None,)]
     finally:
-        migrating.stop()
-        server.stop()
+        for one in (migrating, waiting, server):
+            one.stop()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.store.folder_lock import FILE, FolderInUseError, lock, locked
+from stoker.store.folder_lock import FILE, FolderInUseError, FolderUnwritableError, lock, locked
 from tests.cli.support import Cli
+from tests.support.disks import small_disk
 from tests.support.server import Server
 
 
@@ -72,6 +73,19 @@ class TestLocked:
         ):
             pass
         os.close(descriptor)
+
+    def test_full_disk(self, tmp_path: Path) -> None:
+        with small_disk(tmp_path / "disk", 1) as disk:
+            (disk / "other").write_bytes(bytes(1024 * 1024))
+            message = r"is on a full disk\. Free disk space, or"
+            with pytest.raises(FolderUnwritableError, match=message), locked(disk, None):
+                pass
+
+    def test_a_parent_that_is_a_file(self, tmp_path: Path) -> None:
+        """Other errors keep their own text."""
+        (tmp_path / "file").touch()
+        with pytest.raises(NotADirectoryError), locked(tmp_path / "file" / "data", None):
+            pass
 
     def test_is_released_when_the_process_is_killed(self, tmp_path: Path) -> None:
         program = (

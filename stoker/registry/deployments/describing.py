@@ -6,7 +6,6 @@ from stoker.registry.deployments import schemas
 from stoker.registry.deployments.context import DeploymentContext
 from stoker.registry.deployments.repository import StatusColumns
 from stoker.runtime.observed import DeploymentStats, Reason, Status
-from stoker.runtime.specification import Readiness
 from stoker.store.tables.deployments import Deployment, Desired
 
 
@@ -21,7 +20,7 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
         source=row.source,
         adapter_of=base.model if base else None,
         adapter=_adapter(row, base.model) if base else None,
-        readiness=Readiness(row.readiness),
+        readiness=row.readiness,
         engine=row.engine,
         device=row.device,
         dtype=row.dtype,
@@ -31,7 +30,7 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
         keep_s=row.keep_s,
         config=row.config,
         version_id=row.live_version_id,
-        traffic=schemas.Traffic.model_validate(row.traffic) if row.traffic else None,
+        traffic=schemas.Traffic.model_construct(**row.traffic) if row.traffic else None,
         desired=Desired(row.desired),
         status=stats.status,
         reason=stats.reason,

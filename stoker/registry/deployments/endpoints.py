@@ -39,11 +39,16 @@ from stoker.tenancy.usage.funding import funded
 
 
 def _of_deployment(status: Status | None) -> Status | None:
-    """Raises `ValueError` for a status that only workers have."""
-    if status is Status.ASLEEP:
-        valid = ", ".join(other for other in Status if other is not Status.ASLEEP)
-        raise ValueError(f"a deployment is never asleep, only its workers are. Valid: {valid}")
-    return status
+    """Raises `ValueError` for an unknown status, and for one that only workers have."""
+    known = [other for other in Status if other is not Status.ASLEEP]
+    if status is None or status in known:
+        return status
+    why = (
+        "a deployment is never asleep, only its workers are"
+        if status is Status.ASLEEP
+        else (f"a deployment is never '{status}'")
+    )
+    raise ValueError(f"{why}. Valid: {', '.join(known)}")
 
 
 router = APIRouter(prefix="/v1/deployments", tags=["Deployments"], route_class=KeyedRoute)

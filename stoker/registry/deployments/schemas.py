@@ -1,6 +1,7 @@
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from stoker.models.engines.catalogue import ENGINES
 from stoker.models.engines.record import AUTO
@@ -280,7 +281,7 @@ class Deployment(ResponseModel):
     source: str | None
     adapter_of: str | None = Field(description="For an adapter: model id of its base deployment.")
     adapter: Adapter | None = Field(description="Null if the deployment is not an adapter.")
-    readiness: Readiness
+    readiness: Readiness | SkipJsonSchema[str]
     engine: str
     device: str
     dtype: str

@@ -4,12 +4,15 @@ Its first member is `manifest.json`, its last one `SHA256SUMS`. An archive witho
 is incomplete. After `tar xf`, `sha256sum -c SHA256SUMS` checks the files.
 """
 
+import contextlib
+import errno
 import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import IO, cast
 
 from stoker.server.bootstrap import ACCOUNT_FILE as ACCOUNT_KEY
@@ -38,6 +41,19 @@ _SUMS_BYTES = 1024 * 1024 * 1024
 
 class BackupError(Exception):
     """A backup cannot be made or restored. The message says why and what to do."""
+
+
+@contextlib.contextmanager
+def naming_full_disk(folder: Path) -> Generator[None]:
+    """Raises `BackupError` in place of an `OSError` about the full disk of a folder."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise BackupError(
+            f"The disk of {folder} is full. Free space there, and repeat the command."
+        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from stoker.server.backups.archive import (
     ArchiveWriter,
     BackupError,
     Manifest,
+    naming_full_disk,
 )
 from stoker.server.backups.snapshots import DatabaseCopy
 
@@ -81,7 +82,7 @@ def create(
     folder = TemporaryFolder(_TEMPORARY, target.absolute().parent)
     try:
         archive = folder.path / "archive"
-        with archive.open("xb") as file:
+        with naming_full_disk(target.absolute().parent), archive.open("xb") as file:
             archive.chmod(0o600)
             copying = _Copying(data_dir, file, folder.path / DATABASE, advance)
             backup = copying.run(target, now.isoformat(), with_secret=with_secret, begin=begin)

@@ -5,7 +5,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from stoker.server.backups.archive import DATABASE, Advance, ArchiveReader, BackupError, Manifest
+from stoker.server.backups.archive import (
+    DATABASE,
+    Advance,
+    ArchiveReader,
+    BackupError,
+    Manifest,
+    naming_full_disk,
+)
 from stoker.store.folder_lock import FILE as LOCK
 from stoker.store.folder_lock import locked
 from stoker.store.schema import revisions
@@ -47,7 +54,8 @@ def restore(
         # A killed restore may have left files.
         shutil.rmtree(working, ignore_errors=True)
         try:
-            _unpack(reader, working, advance)
+            with naming_full_disk(data_dir):
+                _unpack(reader, working, advance)
             _move(working, data_dir)
         finally:
             shutil.rmtree(working, ignore_errors=True)

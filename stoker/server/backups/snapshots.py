@@ -1,5 +1,6 @@
 """Copies of the database of a running server, and the files that they name."""
 
+import os
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ def take(database: Path, target: Path) -> DatabaseCopy:
             files |= {f"files/{identifier}": size for identifier, size in copy.execute(_FILES)}
             ((artifacts,),) = copy.execute(_ARTIFACTS)
     except (sqlite3.Error, ValueError) as error:
+        if not os.access(database.parent, os.W_OK):
+            raise BackupError(
+                f"The data folder {database.parent} is read-only, so SQLite cannot open its "
+                "database. Copy the folder to a writable place, and back up the copy."
+            ) from error
         raise BackupError(f"The database {database} cannot be copied: {error}.") from error
     return DatabaseCopy(target, schema, oldest_schema, artifacts, files)
 

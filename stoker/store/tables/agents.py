@@ -1,15 +1,15 @@
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, ForeignKey, Index, LargeBinary, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
+from stoker.store.open_enum import OpenEnum
 from stoker.store.tables.jobs import Job
 
 
-class RunStatus(StrEnum):
+class RunStatus(OpenEnum):
     """Statuses of a job, and statuses that only runs have."""
 
     QUEUED = "queued"

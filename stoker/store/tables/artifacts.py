@@ -1,14 +1,14 @@
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, ForeignKey, Index, LargeBinary, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
+from stoker.store.open_enum import OpenEnum
 
 
-class ArtifactStatus(StrEnum):
+class ArtifactStatus(OpenEnum):
     CREATED = "created"
     UPLOADING = "uploading"
     INGESTING = "ingesting"
@@ -16,7 +16,7 @@ class ArtifactStatus(StrEnum):
     FAILED = "failed"
 
 
-class UploadStatus(StrEnum):
+class UploadStatus(OpenEnum):
     OPEN = "open"
     INGESTING = "ingesting"
     READY = "ready"

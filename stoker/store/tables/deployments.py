@@ -1,5 +1,4 @@
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -16,17 +15,18 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
+from stoker.store.open_enum import OpenEnum
 from stoker.store.tables.jobs import Job
 
 KEEP_S = 600.0
 
 
-class Desired(StrEnum):
+class Desired(OpenEnum):
     RUNNING = "running"
     STOPPED = "stopped"
 
 
-class VersionStatus(StrEnum):
+class VersionStatus(OpenEnum):
     PREPARING = "preparing"
     """The version is being loaded and called with examples."""
     CHECKING = "checking"

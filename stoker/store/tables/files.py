@@ -1,13 +1,13 @@
 from datetime import datetime
-from enum import StrEnum
 
 from sqlalchemy import BigInteger, ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
+from stoker.store.open_enum import OpenEnum
 
 
-class Purpose(StrEnum):
+class Purpose(OpenEnum):
     IMAGE = "image"
     VIDEO = "video"
     THUMBNAIL = "thumbnail"

@@ -1,15 +1,15 @@
 """Columns of tables with jobs."""
 
 from datetime import datetime
-from enum import StrEnum
 
 from sqlalchemy import Float, ForeignKey, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import UtcDateTime
+from stoker.store.open_enum import OpenEnum
 
 
-class JobStatus(StrEnum):
+class JobStatus(OpenEnum):
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"

@@ -1,13 +1,13 @@
 from datetime import datetime
-from enum import StrEnum
 
 from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
+from stoker.store.open_enum import OpenEnum
 
 
-class Kind(StrEnum):
+class Kind(OpenEnum):
     MEMORY = "memory"
     STORAGE = "storage"
 
@@ -105,7 +105,7 @@ class Price(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
-class TransferKind(StrEnum):
+class TransferKind(OpenEnum):
     OPENING = "opening"
     GRANT = "grant"
     CORRECTION = "correction"

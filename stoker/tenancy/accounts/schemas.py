@@ -1,6 +1,7 @@
 from typing import Annotated, Literal
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from stoker.platform.quotas.limits import MOST, Quota
 from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
@@ -15,7 +16,7 @@ class Account(ResponseModel):
     id: str
     object: Literal["account"] = "account"
     name: str
-    quotas: dict[Quota, int] = Field(
+    quotas: dict[Quota | SkipJsonSchema[str], int] = Field(
         description=(
             "Quotas that the operator has set for the account; 0: unlimited. Other quotas"
             " are the server's."

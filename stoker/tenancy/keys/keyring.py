@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import hmac
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -16,10 +17,13 @@ from stoker.store.db import Database
 from stoker.tenancy.keys import repository
 from stoker.tenancy.keys.repository import KeyRow
 
+log = logging.getLogger(__name__)
+
 PREFIX = "sk"
 REVOKED_KEPT = timedelta(days=30)
 """Time for which the database keeps the row of a revoked key."""
 _CACHE_LIMIT = 10_000
+_SCOPES = frozenset(scope.value for scope in Scope)
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,9 @@ class Keyring:
             current = self._looking.get(public_id) is asyncio.current_task()
             if current:
                 del self._looking[public_id]
+        if key is not None and key.scope not in _SCOPES:
+            log.warning("key has a scope of a later release: refused", extra={"key": public_id})
+            key = None
         entry = _entry(key or _NO_KEY, self._clock())
         if key is None:
             self._entries.pop(public_id, None)

@@ -2,6 +2,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from stoker.platform.web.principal import Scope
 from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
@@ -58,7 +59,7 @@ class Key(ResponseModel):
     id: str
     object: Literal["api_key"] = "api_key"
     public_id: str = Field(description="Middle part of the key, safe to log.")
-    scope: Scope
+    scope: Scope | SkipJsonSchema[str]
     account_id: str | None
     deployment_ids: list[str]
     name: str | None

@@ -111,10 +111,10 @@ async def end_lost(session: Session, now_ms: int) -> None:
 
 
 async def charge(session: Session, ledger: Ledger, prices: PriceList, now_ms: int) -> None:
-    """Charges all final holdings."""
+    """Charges all final holdings. Leaves kinds of a later release to its servers."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     for row in await repository.unsettled(session):
-        if row.is_final:
+        if row.is_final and row.kind in (Kind.MEMORY, Kind.STORAGE):
             await ledger.charge(row, prices.version(row.price_version), now)
 
 

@@ -26,6 +26,11 @@ class Latency:
         self.seconds += other.seconds
         self.longest_s = max(self.longest_s, other.longest_s)
 
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> "Latency":
+        """Returns the latency from a stored object, without fields of a later release."""
+        return cls(**{item.name: kept[item.name] for item in fields(cls) if item.name in kept})
+
 
 @dataclass
 class ComparisonTally:
@@ -85,7 +90,7 @@ class ComparisonTally:
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> "ComparisonTally":
         """Returns the tally from the result of `as_json`."""
-        tally = cls(live=Latency(**kept["live"]), mirror=Latency(**kept["mirror"]))
+        tally = cls(live=Latency.of(kept["live"]), mirror=Latency.of(kept["mirror"]))
         for name in _NUMBERS & kept.keys():
             setattr(tally, name, math.inf if kept[name] is None else kept[name])
         return tally

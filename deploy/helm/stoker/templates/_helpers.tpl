@@ -34,10 +34,12 @@ timeoutSeconds: 6
 
 {{- define "stoker.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
+{{- with .Values.user }}
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
 fsGroupChangePolicy: OnRootMismatch
+{{- end }}
 seccompProfile:
   type: RuntimeDefault
 {{- end -}}
@@ -83,7 +85,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 
 {{- define "stoker.mounts" -}}
 - name: data
-  mountPath: /var/lib/stoker
+  mountPath: /data
 - name: tmp
   mountPath: /tmp
 - name: secret

@@ -1,11 +1,12 @@
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from stoker.platform.web.schemas import RequestModel, ResponseModel, UtcString
 from stoker.registry.deployments.schemas import Dtype
 from stoker.store.db import NO_CONTROL
+from stoker.store.open_enum import OpenEnum
 from stoker.store.tables.jobs import JobStatus
 
 MAX_EXAMPLES = 100
@@ -35,7 +36,7 @@ class TrialCreate(RequestModel):
     )
 
 
-class RowStatus(StrEnum):
+class RowStatus(OpenEnum):
     MEASURED = "measured"
     DIFFERS = "differs"
     """The answers to the examples differ: another top label, distant vectors or other texts."""
@@ -73,7 +74,7 @@ class Row(ResponseModel):
         default=None,
         description="With the first row's answers: what `measure` names.",
     )
-    measure: Literal["top_labels", "cosine", "texts"] | None = Field(
+    measure: Literal["top_labels", "cosine", "texts"] | SkipJsonSchema[str] | None = Field(
         default=None,
         description="`top_labels`: share of equal labels. `cosine`: lowest similarity between "
         "vectors. `texts`: share of equal texts.",
