@@ -125,9 +125,16 @@ class TestAnswers:
     def test_limits(self, client: anthropic.Anthropic) -> None:
         short = create(client, RANDOM, FRANCE, max_tokens=3)
         assert (short.stop_reason, short.usage.output_tokens) == ("max_tokens", 3)
-        full = create(client, RANDOM, FRANCE, max_tokens=5000)
-        assert full.stop_reason == "model_context_window_exceeded"
-        assert full.usage.input_tokens + full.usage.output_tokens == 1024
+        empty, one = self.size(client, ""), self.size(client, "a ")
+        text = "a " * ((1016 - empty) // (one - empty))
+        full = create(client, RANDOM, text, max_tokens=5000)
+        usage = full.usage
+        tokens = usage.input_tokens + (usage.cache_read_input_tokens or 0) + usage.output_tokens
+        assert (full.stop_reason, tokens) == ("model_context_window_exceeded", 1024)
+
+    def size(self, client: anthropic.Anthropic, text: str) -> int:
+        messages = user(f"x{text}")
+        return client.messages.count_tokens(model=RANDOM, messages=messages).input_tokens
 
     def test_tokens_are_counted(self, client: anthropic.Anthropic) -> None:
         options: Any = {"system": "be kind", "tools": [WEATHER]}
@@ -450,7 +457,7 @@ def test_limits_of_keys(server: Server) -> None:
     with server.account("limited messages") as account:
         deploy(account, DEMO / "models" / "tiny-chat", "limited", readiness="warm")
         made = account.post(
-            "/v1/api-keys", json={"scope": "account", "limits": {"requests": 1}}
+            "/v1/api-keys", json={"scope": "account", "requests_per_minute": 1}
         ).raise_for_status()
         headers = {"x-api-key": made.json()["key"]}
         body = {"model": "limited", "max_tokens": 2, "messages": user("hi")}
