@@ -41,7 +41,7 @@ class DirectCalls:
         try:
             response = await handle(request)
         except StokerError as error:
-            response = error_response(error)
+            response = error_response(error, scope)
         except HTTPException as error:
             response = await on_http_exception(request, error)
         await response(scope, receive, send)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from stoker.inference.calls import Calls, Mirror
-from stoker.inference.openai.models import router as models
+from stoker.inference.models import router as models
 from stoker.inference.routes import router as calls
 from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource

@@ -23,6 +23,7 @@ from stoker.inference.registry import OPERATIONS
 from stoker.inference.routes import session_of
 from stoker.inference.session import VERSION, CallSession
 from stoker.inference.streaming import STREAM_HEADERS
+from stoker.platform.web import error_formats
 from stoker.platform.web.error_handlers import error_response
 from stoker.platform.web.exchange import EXCHANGE, Exchange, RawHeaders
 from stoker.platform.web.http import (
@@ -34,7 +35,6 @@ from stoker.platform.web.http import (
     request_id_of,
 )
 from stoker.platform.web.structure import FREE_BYTES
-from stoker.wire import sse
 
 _SLOW = frozenset(
     {
@@ -124,9 +124,9 @@ class ShortCalls:
             except StokerError as error:
                 if reply.has_begun:
                     raise
-                await reply.send(error_response(error))
+                await reply.send(error_response(error, scope))
         except (asyncio.CancelledError, Exception) as error:
-            response = last_response(error)
+            response = last_response(error, scope)
             if not reply.has_begun:
                 await reply.send(response)
         finally:
@@ -253,14 +253,16 @@ async def _respond(operation: Operation[Any], request: Request, reply: _ShortRep
         answer = await operation.run(session, body)
         if isinstance(answer, StreamedAnswer):
             async with aclosing(answer.parts):
-                await _stream(answer, session, reply)
+                await _stream(answer, session, request, reply)
             return
     content, media_type = answer
     headers = [(b"content-length", b"%d" % len(content)), _content_type(media_type)]
     await reply.send_whole(200, headers + _version(session), content)
 
 
-async def _stream(answer: StreamedAnswer, session: CallSession, reply: _ShortReply) -> None:
+async def _stream(
+    answer: StreamedAnswer, session: CallSession, request: Request, reply: _ShortReply
+) -> None:
     first = await anext(answer.parts)
     headers = [_content_type(answer.media_type), *STREAM_HEADERS, *_version(session)]
     await reply.begin(headers, first)
@@ -273,7 +275,8 @@ async def _stream(answer: StreamedAnswer, session: CallSession, reply: _ShortRep
     except StokerError as error:
         if answer.media_type != EVENTS:
             raise
-        exchange.send_part(sse.event(error.body()))
+        anthropic = error_formats.speaks_anthropic(request.scope)
+        exchange.send_part(error_formats.event_of(error, anthropic=anthropic))
     await exchange.end()
 
 

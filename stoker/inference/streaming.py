@@ -10,8 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from stoker.base.errors import StokerError
 from stoker.inference.operation import EVENTS
+from stoker.platform.web import error_formats
 from stoker.platform.web.http import ClientGoneError
-from stoker.wire import sse
 
 T = TypeVar("T")
 
@@ -93,7 +93,8 @@ class Streamed(Response):
         except StokerError as error:
             if self.media_type != EVENTS:
                 raise
-            await send(_part(sse.event(error.body())))
+            anthropic = error_formats.speaks_anthropic(self._request.scope)
+            await send(_part(error_formats.event_of(error, anthropic=anthropic)))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

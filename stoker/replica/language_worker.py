@@ -172,7 +172,7 @@ class LanguageWorker:
         request.missing = len(request.choices)
         if request.generation.stream:
             request.streaming = True
-            self._replies.parts([(request.id, request.writer.begin())])
+            self._replies.parts([(request.id, request.writer.begin(request.usage))])
         request.phases.enter("first_token")
         self._model_thread.submit(submissions)
         if request.done:

@@ -61,7 +61,7 @@ class Sequences:
                 prompt, field, generation.sampling.max_tokens, generation.cut
             )
             request.usage.prompt += len(prepared.tokens)
-            if generation.api == "input_tokens":
+            if generation.only_counts:
                 continue
             _check_scored(request)
             submissions += self._answers(request, place, prompt, prepared)

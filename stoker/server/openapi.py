@@ -1,6 +1,7 @@
 """OpenAPI document: FastAPI's own, plus the bodies that task handlers read themselves."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, cast
 
 from fastapi import FastAPI, Request, Response
@@ -21,12 +22,18 @@ from stoker.base.errors import (
     URITooLongError,
 )
 from stoker.inference.bodies import FORM, accepted
-from stoker.inference.openai.registry import OPERATIONS
 from stoker.inference.operation import EVENTS, JSON, Endpoint
+from stoker.inference.registry import OF_OTHER_APIS
 from stoker.media.media import MediaKind
 from stoker.models.tasks.base import Task
 from stoker.models.tasks.registry import SERVED, TASKS
 from stoker.platform.web.context import Platform, part_of
+from stoker.platform.web.error_formats import (
+    MESSAGES_PATH,
+    MODELS_PATH,
+    OVERLOADED,
+    AnthropicErrorBody,
+)
 from stoker.platform.web.prefix import prefix_of
 from stoker.server.document import Document
 from stoker.tenancy.keys.auth import ACCOUNT_HEADER
@@ -47,7 +54,7 @@ def install(app: FastAPI) -> None:
             for task in TASKS.values():
                 for path in task.paths:
                     _describe_task(described, task, path)
-            for endpoint in (*OPERATIONS, CREATE):
+            for endpoint in (*OF_OTHER_APIS, CREATE):
                 _describe_endpoint(described, endpoint)
             write_errors(described)
             app.openapi_schema = described
@@ -80,6 +87,28 @@ def write_errors(document: dict[str, Any]) -> None:
                 operation["responses"].setdefault(str(error.status), response)
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
+    _write_errors_of_anthropic(document)
+
+
+def _write_errors_of_anthropic(document: dict[str, Any]) -> None:
+    """Describes the errors of endpoints for Anthropic's clients, in their format."""
+    theirs = _component(document, AnthropicErrorBody, "serialization")
+    ours = {"$ref": _REF.format(model=ErrorBody.__name__)}
+    for path, item in document["paths"].items():
+        if not path.startswith((MESSAGES_PATH, MODELS_PATH)):
+            continue
+        schema = theirs if path.startswith(MESSAGES_PATH) else {"anyOf": [ours, theirs]}
+        for operation in item.values():
+            responses: dict[str, Any] = operation["responses"]
+            for status, response in responses.items():
+                if int(status) >= HTTPStatus.BAD_REQUEST:
+                    response["content"] = {JSON: {"schema": schema}}
+            responses[str(OVERLOADED)] = {
+                **responses[str(CapacityError.status)],
+                "description": "CapacityError",
+            }
+            if path.startswith(MESSAGES_PATH):
+                del responses[str(CapacityError.status)]
 
 
 def _of_the_edge(operation: dict[str, Any]) -> list[type[StokerError]]:
@@ -124,8 +153,8 @@ def _describe_endpoint(document: dict[str, Any], endpoint: Endpoint[Any]) -> Non
     operation["requestBody"] = _request_body(endpoint, schema)
     operation |= _extensions(endpoint.path, endpoint.media)
     operation["responses"]["200"] = {
-        "description": "The complete answer. If a stream is requested: server-sent events as "
-        "OpenAI's clients read them."
+        "description": "The complete answer. If a stream is requested: server-sent events of the "
+        "same API."
         if EVENTS in endpoint.answers
         else "The answer.",
         "content": {

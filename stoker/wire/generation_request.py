@@ -127,6 +127,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     verbosity_field: str = "verbosity"
     variables: dict[str, Any] = {}
     """Further variables of the chat template. The template must read them."""
+    hints: dict[str, Any] = {}
+    """Variables for chat templates that read them. Other templates ignore them."""
     documents: list[dict[str, Any]] | None = None
     """Documents for the chat template. The template must read them."""
     begins_answer: bool = True
@@ -197,8 +199,8 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """Request for generated text: `n` answers to each of its prompts."""
 
-    api: Literal["chat", "completions", "responses", "input_tokens"]
-    """API convention of the answer. With `input_tokens`, only the prompt's tokens are counted."""
+    api: Literal["chat", "completions", "responses", "input_tokens", "messages", "count_tokens"]
+    """API convention of the answer. `input_tokens` and `count_tokens` only count tokens."""
     prompts: list[Prompt]
     sampling: Sampling
     guide: Guide | None = None
@@ -209,12 +211,19 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     cut: Cut | None = None
     limit_field: str = "max_tokens"
     """Field of the request that limits the answer, for errors."""
+    lowers_limit: bool = False
+    """If True, a `max_tokens` beyond the room in the context is lowered instead of rejected."""
     answer: dict[str, Any] = {}
     """Data for the answer's writer: ids of the answer and the model, and the convention's own
     options.
     """
     adapter: AdapterName | None = None
     """Adapter to apply to the model."""
+
+    @property
+    def only_counts(self) -> bool:
+        """True if the prompt's tokens are counted and no answer is generated."""
+        return self.api in ("input_tokens", "count_tokens")
 
     def media(self) -> Iterator[tuple[str, Media]]:
         """Yields the images of the prompts, each with its field in the request."""
@@ -234,7 +243,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
     def place(self, index: int) -> str:
         """Returns the field of the request that holds a prompt."""
-        if self.api == "chat":
+        if self.api in ("chat", "messages", "count_tokens"):
             return "messages"
         if self.api in ("responses", "input_tokens"):
             return "input"

@@ -7,6 +7,8 @@ import msgspec
 encode = msgspec.json.Encoder().encode
 
 DONE = b"data: [DONE]\n\n"
+ACCEPTED = b": accepted\n\n"
+"""A comment that shows the client that its request was accepted."""
 
 
 _BREAKS = {

@@ -93,7 +93,7 @@ def events(seed: int) -> list[Event]:
 def written(one: AnswerWriter, choices: list[list[Event]], seed: int = 0) -> bytes:
     """Returns the stream of several answers that are written at the same time."""
     chance = random.Random(seed)
-    stream = one.begin()
+    stream = one.begin(USAGE)
     pending = [list(events) for events in choices]
     while any(pending):
         choice = chance.choice([at for at, events in enumerate(pending) if events])
@@ -264,7 +264,7 @@ class TestChat:
     def test_a_failure(self) -> None:
         chat_writer = writer(chat(stream=True))
         stream = (
-            chat_writer.begin()
+            chat_writer.begin(USAGE)
             + chat_writer.add(0, [Text("Hel")])
             + chat_writer.fail("inference_failed", "It broke.")
         )
@@ -402,11 +402,11 @@ class TestCompletions:
         assert (last["choices"], last["usage"]) == ([], COUNTS)
 
     def test_something_comes_at_once(self) -> None:
-        assert writer(completion(stream=True)).begin() == b": accepted\n\n"
+        assert writer(completion(stream=True)).begin(USAGE) == b": accepted\n\n"
 
     def test_a_failure(self) -> None:
         completion_writer = writer(completion(stream=True))
         *_, last = parsed(
-            completion_writer.begin() + completion_writer.fail("inference_failed", "It broke.")
+            completion_writer.begin(USAGE) + completion_writer.fail("inference_failed", "It broke.")
         )
         assert last["error"]["message"] == "It broke."

@@ -881,7 +881,7 @@ def writer(*, stream: bool = True) -> ResponseWriter:
 def written(*given: Event) -> tuple[dict[str, Any], bytes]:
     """Returns a whole response, and the stream of the same events."""
     whole, streamed = writer(stream=False), writer()
-    content = streamed.begin()
+    content = streamed.begin(Usage())
     for event in given:
         assert whole.add(0, [event]) == b""
         content += streamed.add(0, [event])

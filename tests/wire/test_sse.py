@@ -50,7 +50,7 @@ class TestStreams:
             Generation(api=api, prompts=["x"], sampling=Sampling(), stream=True, answer=answer)
         )
         events = [Text(BREAKS), Finished("stop")]
-        content = made.begin() + made.add(0, events) + made.end(Usage())
+        content = made.begin(Usage()) + made.add(0, events) + made.end(Usage())
         assert not [
             line for line in lines(content) if not line.startswith(("data: ", "event: ", ": "))
         ]

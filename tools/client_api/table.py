@@ -207,6 +207,7 @@ RESOURCES: Mapping[str, ClientResource] = {
 }
 
 _OPENAI = "the client is the OpenAI SDK: Stoker.openai()"
+_ANTHROPIC = "the client is the anthropic SDK"
 _PUSH = "artifacts.push sends files"
 _BROWSERS = "the console's pages sign in with it"
 _ALIAS = "another path of POST /v1/rerank"
@@ -229,6 +230,8 @@ EXCLUDED: Mapping[str, str] = {
     "POST /v1/images/generations": _OPENAI,
     "POST /v1/responses": _OPENAI,
     "POST /v1/responses/input_tokens": _OPENAI,
+    "POST /v1/messages": _ANTHROPIC,
+    "POST /v1/messages/count_tokens": _ANTHROPIC,
     f"POST {ARTIFACT}/uploads": _PUSH,
     f"GET {ARTIFACT}/uploads/{{upload_id}}": _PUSH,
     f"DELETE {ARTIFACT}/uploads/{{upload_id}}": _PUSH,

@@ -32,6 +32,8 @@ OF_CHAT = {
     "/v1/completions": {"prompt": "The capital of France is"},
     "/v1/responses": {"input": "What is the capital of France?"},
     "/v1/responses/input_tokens": {"input": "What is the capital of France?"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 16},
+    "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "Hello!"}]},
 }
 CHECKS = (
     "not_a_server_error",

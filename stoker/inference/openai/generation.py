@@ -38,10 +38,11 @@ class GenerationBody(Protocol):
     def generation(self, answer: dict[str, Any]) -> Generation: ...
 
 
-def _answering(
+def answering(
     prefix: str,
 ) -> Callable[[CallSession, DirectoryEntry, GenerationBody], Awaitable[Answer]]:
-    """
+    """Returns the function that answers requests for generated text.
+
     Args:
         prefix: prefix of the answers' ids.
     """
@@ -67,7 +68,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
         example=chat.EXAMPLE,
         has_media_in_json=True,
         pipelines=GENERATING,
-        answer=_answering(CHAT_PREFIX),
+        answer=answering(CHAT_PREFIX),
     ),
     Operation(
         path="/v1/completions",
@@ -78,7 +79,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
         answers={JSON: completions.Completion, EVENTS: None},
         example=completions.EXAMPLE,
         pipelines=GENERATING,
-        answer=_answering("cmpl-"),
+        answer=answering("cmpl-"),
     ),
     Operation(
         path="/v1/responses",
@@ -90,7 +91,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
         example=responses_api.EXAMPLE,
         has_media_in_json=True,
         pipelines=GENERATING,
-        answer=_answering(_RESPONSE),
+        answer=answering(_RESPONSE),
     ),
     Operation(
         path="/v1/responses/input_tokens",
@@ -102,7 +103,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
         example=responses_api.EXAMPLE,
         has_media_in_json=True,
         pipelines=GENERATING,
-        answer=_answering(_RESPONSE),
+        answer=answering(_RESPONSE),
     ),
 )
 

@@ -7,6 +7,7 @@ from stoker.models.tasks.base import LanguagePipeline
 PATHS = (
     *("/v1/chat/completions", "/v1/completions"),
     *("/v1/responses", "/v1/responses/input_tokens"),
+    *("/v1/messages", "/v1/messages/count_tokens"),
 )
 
 PIPELINE = LanguagePipeline(

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import RouteContext, iter_route_contexts
@@ -23,6 +22,7 @@ from stoker.base.errors import (
     StokerError,
     from_validation,
 )
+from stoker.platform.web import error_formats
 
 _METHODS = "methods_of_paths"
 
@@ -37,10 +37,15 @@ class BodyRefusedError(HTTPException):
         self.error = error
 
 
-def error_response(error: StokerError) -> Response:
+def error_response(error: StokerError, scope: Scope | None = None) -> Response:
+    """
+    Args:
+        scope: the request, which determines the error's format. None means Stoker's own.
+    """
+    anthropic = scope is not None and error_formats.speaks_anthropic(scope)
     return Response(
-        orjson.dumps(error.body()),
-        status_code=error.status,
+        error_formats.encoded(error, anthropic=anthropic),
+        status_code=error_formats.status_of(error, anthropic=anthropic),
         headers=error.headers,
         media_type="application/json",
     )
@@ -52,25 +57,27 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_validation_error)
 
 
-async def _on_stoker_error(_request: Request, error: Exception) -> Response:
-    return error_response(error if isinstance(error, StokerError) else InternalError())
+async def _on_stoker_error(request: Request, error: Exception) -> Response:
+    known_error = error if isinstance(error, StokerError) else InternalError()
+    return error_response(known_error, request.scope)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
     if isinstance(error, BodyRefusedError):
-        return error_response(error.error)
+        return error_response(error.error, request.scope)
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == HTTPStatus.NOT_FOUND:
-        return error_response(no_such_path(request.scope))
+        return error_response(no_such_path(request.scope), request.scope)
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = _methods(request.app, request.scope["path"])
         message = f"{request.method} is not allowed on {request.scope['path']}."
-        response = error_response(MethodNotAllowedError(message))
+        response = error_response(MethodNotAllowedError(message), request.scope)
         response.headers["allow"] = ", ".join(sorted(allowed))
         return response
     if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return error_response(InvalidRequestError("The request could not be read."))
-    return error_response(InternalError())
+        unreadable = InvalidRequestError("The request could not be read.")
+        return error_response(unreadable, request.scope)
+    return error_response(InternalError(), request.scope)
 
 
 def _methods(app: FastAPI, path: str) -> set[str]:
@@ -96,12 +103,12 @@ def _served(route: RouteContext) -> tuple[re.Pattern[str], set[str]]:
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
-        return error_response(InternalError())
+        return error_response(InternalError(), request.scope)
     # The first part names the field's location: the body, the query or a header.
     errors: list[Mapping[str, Any]] = [
         {**item, "loc": item["loc"][1:]} for item in error.errors()[:MOST_ERRORS]
     ]
-    return error_response(from_validation(errors, _known_fields(request)))
+    return error_response(from_validation(errors, _known_fields(request)), request.scope)
 
 
 def no_such_path(scope: Scope) -> NotFoundError:

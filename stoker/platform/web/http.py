@@ -28,6 +28,7 @@ from stoker.base.ids import Prefix, new_id
 from stoker.base.logs import request_id
 from stoker.platform.web.disk import full_disk
 from stoker.platform.web.encodings import decoded
+from stoker.platform.web.error_formats import further_headers, speaks_anthropic
 from stoker.platform.web.error_handlers import BodyRefusedError, error_response, no_such_path
 from stoker.platform.web.outage import lost_database, lost_store
 from stoker.platform.web.structure import FREE_BYTES, Structure
@@ -185,15 +186,19 @@ class LastResort:
 
         try:
             # Databases and file systems do not accept NUL, so no resource has such a path.
-            app = self.app if "\0" not in scope["path"] else error_response(no_such_path(scope))
+            app = (
+                self.app
+                if "\0" not in scope["path"]
+                else error_response(no_such_path(scope), scope)
+            )
             await app(scope, receive, send_on)
         except (asyncio.CancelledError, Exception) as error:
-            response = last_response(error)
+            response = last_response(error, scope)
             if not has_begun:
                 await response(scope, receive, send)
 
 
-def last_response(error: Exception | asyncio.CancelledError) -> Response:
+def last_response(error: Exception | asyncio.CancelledError, scope: Scope) -> Response:
     """Returns the response to an error that no handler has caught. Logs unexpected errors."""
     if isinstance(error, ClientGoneError | ClientDisconnect):
         # No client reads this response. The log shows why the request ended.
@@ -201,11 +206,11 @@ def last_response(error: Exception | asyncio.CancelledError) -> Response:
     if isinstance(error, asyncio.CancelledError):
         # A request is cancelled only when the server stops, and no task awaits this one.
         # uvicorn would send its own plain-text response.
-        return error_response(server_stopping())
+        return error_response(server_stopping(), scope)
     known_error = full_disk(error) or lost_database(error) or lost_store(error)
     if known_error is None:
         log.error("request failed", exc_info=error)
-    return error_response(known_error or InternalError())
+    return error_response(known_error or InternalError(), scope)
 
 
 def server_stopping() -> CapacityError:
@@ -255,8 +260,9 @@ def add_headers(request: Request, headers: Mapping[str, str]) -> None:
 
 
 def added_headers(scope: Scope) -> Mapping[str, str]:
-    """Returns the headers of `add_headers`."""
-    return scope.get(_HEADERS, {})
+    """Returns the headers of `add_headers`, and those that the client's API needs."""
+    headers: Mapping[str, str] = scope.get(_HEADERS, {})
+    return further_headers(headers) if speaks_anthropic(scope) else headers
 
 
 def body_limits(request: Request) -> BodyLimits:

@@ -13,7 +13,7 @@ from stoker.server.console.context import ConsoleContext
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.console import ConsoleLink, ConsoleSession
-from stoker.tenancy.keys.auth import bearer_token
+from stoker.tenancy.keys.auth import key_of
 from stoker.tenancy.keys.keyring import parsed
 from stoker.tenancy.keys.sessions import BrowserSession, cookie_of, csrf_token, digest
 
@@ -69,7 +69,7 @@ async def link(
     if cookie := cookie_of(request):
         secret_sha256 = (await context.sessions.check(cookie)).row.secret_sha256
     else:
-        _, secret_sha256 = parsed(bearer_token(request))
+        _, secret_sha256 = parsed(key_of(request))
     base = base_url(request, context.settings.public_url)
     return await create_link(session, base, caller.key_id, secret_sha256)
 

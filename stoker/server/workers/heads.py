@@ -12,7 +12,7 @@ from functools import lru_cache
 from stoker.base.config import Settings
 from stoker.inference.routes import wait_seconds
 from stoker.server.workers.messages import CallerKey
-from stoker.tenancy.keys.auth import ACCOUNT_HEADER
+from stoker.tenancy.keys.auth import ACCOUNT_HEADER, KEY_HEADER
 from stoker.tenancy.keys.keyring import parsed
 
 MOST_HEAD_BYTES = 8 << 10
@@ -45,6 +45,7 @@ _ONCE = frozenset(
         "content-length",
         "content-type",
         "authorization",
+        KEY_HEADER,
         "connection",
         "prefer",
         "x-request-id",
@@ -93,7 +94,7 @@ class CallHeads:
 
     def _call(self, path: str, headers: dict[str, str]) -> CallHead | None:
         length = headers.get("content-length", "")
-        token = _bearer(headers.get("authorization", ""))
+        token = _bearer(headers.get("authorization", "")) or headers.get(KEY_HEADER, "").strip()
         is_plain = (
             self._is_for_us(headers)
             and headers.get("connection", "keep-alive").lower() == "keep-alive"

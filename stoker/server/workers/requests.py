@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
-import orjson
-
 from stoker.base.config import Settings
 from stoker.base.errors import InternalError, InvalidAPIKeyError, StokerError
 from stoker.base.logs import request_id
 from stoker.inference import json_bodies
 from stoker.inference.operation import EVENTS, JSON, Answer, Operation, StreamedAnswer
-from stoker.platform.web import structure
+from stoker.platform.web import error_formats, structure
+from stoker.platform.web.error_formats import further_headers, is_anthropic
 from stoker.platform.web.http import CLIENT_GONE, request_id_of, server_stopping
 from stoker.server.edge.answer_transport import JOINED_BYTES
 from stoker.server.telemetry.traces import PARENT_HEADERS
@@ -24,7 +23,6 @@ from stoker.server.workers.messages import RequestEnded, RequestStarted
 from stoker.server.workers.owner import HandOverError, OutdatedError, Owner
 from stoker.server.workers.response_heads import LAST_CHUNK, ResponseHead, chunk
 from stoker.server.workers.session import WorkerSession
-from stoker.wire import sse
 
 log = logging.getLogger("stoker.http")
 
@@ -61,6 +59,7 @@ class HttpCall:
         self._head = head
         self._body = body
         self._id = request_id_of(head.headers.get("x-request-id", ""))
+        self._anthropic = is_anthropic(head.path, head.headers)
         self._first = b""
         """First part of a streamed answer."""
         self._session = WorkerSession(owner, settings, head, connection.number, self._id)
@@ -180,7 +179,9 @@ class HttpCall:
     # --- responses ---
 
     def _send_error(self, error: StokerError) -> None:
-        self._send(orjson.dumps(error.body()), status=error.status, before=error.headers)
+        content = error_formats.encoded(error, anthropic=self._anthropic)
+        status = error_formats.status_of(error, anthropic=self._anthropic)
+        self._send(content, status=status, before=error.headers)
 
     def _send(
         self,
@@ -211,7 +212,7 @@ class HttpCall:
         except StokerError as error:
             if answer.media_type != EVENTS:
                 raise
-            connection.write(chunk(sse.event(error.body())))
+            connection.write(chunk(error_formats.event_of(error, anthropic=self._anthropic)))
         connection.write(LAST_CHUNK)
 
     def _response_head(
@@ -222,7 +223,7 @@ class HttpCall:
         status: int = 200,
         before: Mapping[str, str] | None = None,
     ) -> bytes:
-        session = self._session
+        session, counted = self._session, self._session.counted or {}
         return ResponseHead(
             request_id=self._id,
             status=status,
@@ -230,7 +231,7 @@ class HttpCall:
             length=length,
             before=before or {},
             version_id=session.version_id if before is None else None,
-            counted=session.counted or {},
+            counted=further_headers(counted) if self._anthropic else counted,
             closes=self._connection.closes,
             varies=bool(session.settings.cors_origins),
         ).content()

@@ -91,7 +91,9 @@ def _line(header: tuple[str, str]) -> bytes:
 
 @cache
 def _status_line(status: int) -> bytes:
-    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+    # Statuses of other APIs have no phrase.
+    phrase = HTTPStatus(status).phrase if status in {*HTTPStatus} else ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
 
 
 @cache

@@ -26,6 +26,8 @@ from stoker.tenancy.keys.keyring import PREFIX, Keyring
 from stoker.tenancy.keys.limits import RateLimits
 from stoker.tenancy.keys.sessions import Sessions, check_csrf, cookie_of
 
+KEY_HEADER = "x-api-key"
+"""Header with which Anthropic's clients send a key."""
 # Declared only for the OpenAPI document. `authenticate` reads the header itself, because FastAPI's
 # response to a missing header does not use Stoker's error format.
 bearer = HTTPBearer(auto_error=False, description="An API key: `Bearer sk-…`")
@@ -74,11 +76,11 @@ async def authenticate_again(request: Request) -> None:
     if token := cookie_of(request):
         await part_of(request, Sessions).check(token)
     else:
-        await part_of(request, Keyring).check(bearer_token(request))
+        await part_of(request, Keyring).check(key_of(request))
 
 
 async def _checked(request: Request) -> Principal:
-    token = bearer_token(request)
+    token = key_of(request)
     try:
         # Runs without a token too, so that the response takes equally long.
         return await part_of(request, Keyring).check(token)
@@ -107,10 +109,11 @@ def lacks_scope(caller: Principal, *needed: Scope) -> InvalidAPIKeyError:
     )
 
 
-def bearer_token(request: Request) -> str:
-    """Returns the key in the header `Authorization`, or an empty string if it has none."""
+def key_of(request: Request) -> str:
+    """Returns the key in `Authorization`, or else in `x-api-key`. Empty if there is none."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
+    key = token.strip() if scheme.lower() == "bearer" else ""
+    return key or request.headers.get(KEY_HEADER, "").strip()
 
 
 def _count(request: Request, caller: Principal) -> None:

@@ -122,8 +122,9 @@ def csrf_token(token: str) -> str:
 
 
 def cookie_of(request: Request) -> str | None:
-    """Returns the session's cookie, unless an `Authorization` header identifies the caller."""
-    if "authorization" in request.headers or "cookie" not in request.headers:
+    """Returns the session's cookie, unless a header with a key identifies the caller."""
+    headers = request.headers
+    if "authorization" in headers or "x-api-key" in headers or "cookie" not in headers:
         return None
     return request.cookies.get(COOKIE)
 

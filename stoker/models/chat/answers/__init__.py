@@ -3,6 +3,7 @@
 from stoker.models.chat.answers.answer_events import AnswerWriter
 from stoker.models.chat.answers.chat_writer import ChatWriter
 from stoker.models.chat.answers.completion_writer import CompletionWriter
+from stoker.models.chat.answers.message_writer import MessageTokensWriter, MessageWriter
 from stoker.models.chat.answers.response_writer import InputTokensWriter, ResponseWriter
 from stoker.wire.generation_request import Generation
 
@@ -14,5 +15,7 @@ def writer(generation: Generation) -> AnswerWriter:
         "completions": CompletionWriter,
         "responses": ResponseWriter,
         "input_tokens": InputTokensWriter,
+        "messages": MessageWriter,
+        "count_tokens": MessageTokensWriter,
     }
     return writers[generation.api](generation)

@@ -66,6 +66,8 @@ class Finished:
     """The answer ends. No event follows."""
 
     reason: FinishReason
+    stop_string: str | None = None
+    """Stop string that ended the text."""
     is_cut: bool = False
     """True if the arguments of the last call are incomplete."""
 
@@ -87,8 +89,12 @@ class Usage:
 class AnswerWriter(Protocol):
     """Writes a request's answers in a convention, either streamed or at the end."""
 
-    def begin(self) -> bytes:
-        """Returns the first part of the stream, after the request was accepted."""
+    def begin(self, usage: Usage) -> bytes:
+        """Returns the first part of the stream, after the request was accepted.
+
+        Args:
+            usage: token counts, which grow until the end. The prompt is already counted.
+        """
         ...
 
     def add(self, choice: int, events: Sequence[Event]) -> bytes:

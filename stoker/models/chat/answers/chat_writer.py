@@ -72,7 +72,7 @@ class ChatWriter:
         self._messages = [_Message() for _ in range(0 if generation.stream else number)]
         self._number = number
 
-    def begin(self) -> bytes:
+    def begin(self, usage: Usage) -> bytes:
         first = {"role": "assistant", "content": "", "refusal": None}
         return b"".join(self._chunk(index, first) for index in range(self._number))
 

@@ -100,7 +100,8 @@ class Choice:
         called = self.reader is not None and self.reader.calls and not cut
         self.ended = True
         self.request.missing -= 1
-        return [*events, Finished("tool_calls" if called and reason == "stop" else reason, cut)]
+        reported = "tool_calls" if called and reason == "stop" else reason
+        return [*events, Finished(reported, self.stops.matched, is_cut=cut)]
 
     def _logprob(self, one: Logprob) -> TokenLogprob:
         top = [self._token(token, value) for token, value in one.top]
@@ -140,7 +141,7 @@ class TextRequest:
     @property
     def counts(self) -> dict[str, int]:
         """See `RequestResult.counts`."""
-        if self.generation.api == "input_tokens":
+        if self.generation.only_counts:
             # These tokens were only counted, and the model did not read them.
             return {}
         return {"input_tokens": self.usage.prompt, "output_tokens": self.usage.completion}

@@ -77,9 +77,9 @@ class CompletionWriter:
         self._wants_logprobs = generation.sampling.logprobs is not None
         self._answers = [_Answer() for _ in range(len(generation.prompts) * generation.n)]
 
-    def begin(self) -> bytes:
-        # No output is known yet. A comment shows the client that its request was accepted.
-        return b": accepted\n\n"
+    def begin(self, usage: Usage) -> bytes:
+        # No output is known yet.
+        return sse.ACCEPTED
 
     def add(self, choice: int, events: Sequence[Event]) -> bytes:
         written = b""

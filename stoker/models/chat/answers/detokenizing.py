@@ -67,6 +67,8 @@ class Stops:
         """
         self._strings = [text for text in strings if text]
         self._included = included
+        self.matched: str | None = None
+        """Stop string that ended the text."""
         self._held: str = ""
         """End of the text, which may be the beginning of a stop string."""
 
@@ -78,13 +80,15 @@ class Stops:
             return text, False
         text = self._held + text
         matches = [
-            (place + len(stop), place) for stop in self._strings if (place := text.find(stop)) >= 0
+            (place + len(stop), place, stop)
+            for stop in self._strings
+            if (place := text.find(stop)) >= 0
         ]
         if matches:
             # Uses the first complete stop string, so the result does not depend on how the text is
             # split.
             self._held = ""
-            end, begin = min(matches)
+            end, begin, self.matched = min(matches)
             return text[: end if self._included else begin], True
         overlap = max(_overlap(text, stop) for stop in self._strings)
         self._held = text[len(text) - overlap :]

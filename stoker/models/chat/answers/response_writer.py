@@ -22,6 +22,7 @@ from stoker.models.chat.answers.answer_events import (
     Usage,
 )
 from stoker.models.chat.answers.chat_writer import logprob
+from stoker.models.chat.answers.text_blocks import TextBlocks, TextPiece
 from stoker.wire import sse
 from stoker.wire.generation_request import Generation
 
@@ -55,15 +56,6 @@ class _Item:
         return part | {"logprobs": self.logprobs}
 
 
-@dataclass
-class _Held:
-    """White space that is held until the item that contains it is known."""
-
-    kind: Kind = "message"
-    text: str = ""
-    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
-
-
 class ResponseWriter:
     """Writes responses."""
 
@@ -80,10 +72,10 @@ class ResponseWriter:
         """Sequence number of the next event."""
         self._output: list[dict[str, Any]] = []
         self._item: _Item | None = None
-        self._held = _Held()
+        self._blocks = TextBlocks()
         self._finish: FinishReason = "stop"
 
-    def begin(self) -> bytes:
+    def begin(self, usage: Usage) -> bytes:
         response = self._response("in_progress")
         created = self._event("response.created", response=response)
         return created + self._event("response.in_progress", response=response)
@@ -110,9 +102,10 @@ class ResponseWriter:
     def _noted(self, event: Event) -> bytes:
         match event:
             case Text():
-                return self._text(event)
+                piece = self._blocks.add(event)
+                return self._text(piece) if piece else b""
             case CallBegun():
-                self._held = _Held()
+                self._blocks.interrupt()
                 call = {"call_id": event.id, "name": event.name, "arguments": ""}
                 return self._close("completed") + self._open("function_call", call)
             case CallArguments():
@@ -122,24 +115,9 @@ class ResponseWriter:
             case Echoed():  # Only in text completions.
                 return b""
 
-    def _text(self, event: Text) -> bytes:
-        kind: Kind = "reasoning" if event.reasoning else "message"
-        if kind != self._held.kind:
-            self._held = _Held(kind)
-        text = self._held.text + event.text
-        logprobs = [*self._held.logprobs, *event.logprobs]
-        goes_on = self._item is not None and self._item.kind == kind
-        if not text.strip() and not (goes_on and kind == "message"):
-            self._held = _Held(kind, text, logprobs)
-            return b""
-        self._held = _Held(kind)
-        if kind == "reasoning":
-            # The marks around reasoning stand on separate lines.
-            written = text.rstrip()
-            self._held.text = text[len(written) :]
-            text = written if goes_on else written.lstrip()
-        begun = b"" if goes_on else self._close("completed") + self._begin_text(kind)
-        return begun + self._write(text, logprobs)
+    def _text(self, piece: TextPiece) -> bytes:
+        begun = self._close("completed") + self._begin_text(piece.kind) if piece.is_first else b""
+        return begun + self._write(piece.text, piece.logprobs)
 
     def _begin_text(self, kind: Kind) -> bytes:
         empty: list[Any] = []
@@ -151,8 +129,7 @@ class ResponseWriter:
         self._finish = event.reason
         written = b""
         if not self._output:
-            space = self._held
-            written += self._begin_text("message") + self._write(space.text, space.logprobs)
+            written += self._text(self._blocks.rest())
         return written + self._close(
             "incomplete" if event.is_cut or event.reason == "length" else "completed"
         )
@@ -233,7 +210,7 @@ class InputTokensWriter:
     def __init__(self, generation: Generation) -> None:
         pass
 
-    def begin(self) -> bytes:
+    def begin(self, usage: Usage) -> bytes:
         return b""
 
     def add(self, choice: int, events: Sequence[Event]) -> bytes:

@@ -147,6 +147,8 @@ class Prompts:
                 f"Please reduce the length of the {name}.",
                 field=place,
             )
+        if wished is not None and generation.lowers_limit:
+            wished = min(wished, most - size)
         if wished is not None and size + wished > most:
             raise ContextLengthError(
                 most,
@@ -305,7 +307,8 @@ class Prompts:
                 raise _refusal(
                     f"is not known to this model's chat template{self._hint(name)}.", field
                 )
-        return variables | prompt.variables
+        hints = {name: value for name, value in prompt.hints.items() if self._template.reads(name)}
+        return hints | variables | prompt.variables
 
     def _hint(self, name: str) -> str:
         """Returns a hint for a variable that the chat template does not read."""
