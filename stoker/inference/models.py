@@ -120,7 +120,7 @@ def _position(models: Sequence[str], model: str, field: str) -> int:
 async def list_models(
     caller: ModelCaller,
     context: ContextDep,
-    page: Annotated[ModelsPage, Query()],
+    page: Annotated[ModelsPage, Query(include_in_schema=False)],
     anthropic_version: AnthropicVersion = None,
 ) -> ModelList | AnthropicModelList:
     """List the models that the key may call."""

@@ -52,8 +52,10 @@ class Operation:
 
     @property
     def response(self) -> Schema | None:
-        """Schema of the successful JSON response, if any."""
-        return self._success.get(_JSON, {}).get("schema")
+        """Schema of the successful JSON response, if any. Of several formats, Stoker's own."""
+        schema: Schema | None = self._success.get(_JSON, {}).get("schema")
+        formats: list[Schema] = (schema or {}).get("anyOf", [])
+        return formats[0] if formats and all("$ref" in each for each in formats) else schema
 
     @property
     def is_text(self) -> bool:
