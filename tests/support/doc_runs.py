@@ -15,7 +15,9 @@ OTHER_SERVER = "is a request to another server"
 DEVELOPMENT = "runs the tests or the benchmarks themselves"
 OTHER_MACHINE = "prepares a machine without a network"
 OWN_POSTGRES = "needs a database of the reader's"
-OWN_BUCKET = "needs the tool aws; tests/buckets/test_backups.py saves and restores in the same order"
+OWN_BUCKET = (
+    "needs the tool aws; tests/buckets/test_backups.py saves and restores in the same order"
+)
 
 MOVING = "tests/demo/test_pages.py::test_calls_of_pages_for_users_of_other_servers"
 
