@@ -3,7 +3,7 @@
 #   install.sh FOLDER cpu INDEX   torch without CUDA, from an index of such builds
 #   install.sh FOLDER cpu ''      torch without CUDA, from the index of all other packages
 #   install.sh FOLDER cuda        torch of the lock, with CUDA
-# The environment has no pip: nobody installs packages into a running image.
+# The environment has no pip, because packages are never installed into a running image.
 set -eu
 folder=$1
 torch=$2

@@ -260,7 +260,7 @@ def add_headers(request: Request, headers: Mapping[str, str]) -> None:
 
 
 def added_headers(scope: Scope) -> Mapping[str, str]:
-    """Returns the headers of `add_headers`, and those that the client's API needs."""
+    """Returns the headers of `add_headers`, and those of the client's API."""
     headers: Mapping[str, str] = scope.get(_HEADERS, {})
     return further_headers(headers) if speaks_anthropic(scope) else headers
 
