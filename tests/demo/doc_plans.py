@@ -95,9 +95,10 @@ PLANS: Mapping[str, Plan] = {
     "docs/guide/command-line.md": Plan(
         before="".join(pushed(name, name) for name in NAMED)
         + SENTIMENT
+        + pushed("tiny-ner", "my-ner")
         + "stoker agents create weather tiny-chat >/dev/null\n",
         replace={
-            **ARTIFACT,
+            "key_…": "$(stoker keys create --deployment my-model --json | grep -o 'key_[0-9a-z]*' | head -1)",
             **FOLLOW,
             "--data-dir /var/lib/stoker ": "--data-dir .data ",
             "stoker login --base-url https://models.example": "#",

@@ -116,6 +116,11 @@ def generate(client: httpx.Client) -> None:
         body = {"model": "tiny-chat", "input": QUESTION, **more}
         good(client.post("/v1/responses", json=body))
     good(client.post("/v1/responses/input_tokens", json={"model": "tiny-chat", "input": QUESTION}))
+    count = {"model": "tiny-chat", "messages": messages}
+    good(client.post("/v1/messages/count_tokens", json=count))
+    tool = {"name": "get_weather", "input_schema": WEATHER["function"]["parameters"]}
+    for more in ({"max_tokens": 16}, {"max_tokens": 64, "tools": [tool]}):
+        good(client.post("/v1/messages", json=count | more))
     batch = {"model": "tiny-encoder", "input": ["a", "b"], "encoding_format": "base64"}
     good(client.post("/v1/embeddings", json=batch))
 

@@ -251,6 +251,7 @@ class TestReadme:
         assert output.splitlines() == [
             "The capital of France is Paris.",
             "blue",
+            "The capital of France is Paris.",
             "seven three one",
             "It is 21 degrees and sunny in Paris.",
         ]

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 from stoker.base.config import Settings
-from stoker.inference.openai.registry import OPERATIONS
+from stoker.inference.registry import OF_OTHER_APIS
 from stoker.models.tasks.registry import TASKS
 from stoker.server.app import create_app
 
@@ -36,7 +36,7 @@ INFERENCE = {
     "/v1/console/links",
     *STREAMS,
     *(path for task in TASKS.values() for path in task.paths),
-    *(operation.path for operation in OPERATIONS),
+    *(operation.path for operation in OF_OTHER_APIS),
 }
 """Paths that a deployment's key may call."""
 MADE = ("/v1/files", "/v1/videos")

@@ -125,8 +125,8 @@ class TestAnswers:
     def test_limits(self, client: anthropic.Anthropic) -> None:
         short = create(client, RANDOM, FRANCE, max_tokens=3)
         assert (short.stop_reason, short.usage.output_tokens) == ("max_tokens", 3)
-        empty, one = self.size(client, ""), self.size(client, "a ")
-        text = "a " * ((1016 - empty) // (one - empty))
+        empty, many = self.size(client, ""), self.size(client, "a " * 100)
+        text = "a " * ((1016 - empty) * 100 // (many - empty))
         full = create(client, RANDOM, text, max_tokens=5000)
         usage = full.usage
         tokens = usage.input_tokens + (usage.cache_read_input_tokens or 0) + usage.output_tokens
@@ -341,15 +341,16 @@ class TestConversations:
         assert tokens == expected.usage.prompt_tokens
 
 
-class TestImages:
-    @pytest.fixture(scope="class")
-    def vision(self, server: Server) -> Iterator[anthropic.Anthropic]:
-        server.wait_ready()
-        with server.account("messages") as account:
-            deploy(account, DEMO / "models" / "tiny-vision", "seeing", readiness="hot")
-            key = str(account.headers["authorization"]).removeprefix("Bearer ")
-            yield anthropic.Anthropic(base_url=server.base_url, auth_token=key, max_retries=0)
+@pytest.fixture(scope="module")
+def vision(server: Server) -> Iterator[anthropic.Anthropic]:
+    server.wait_ready()
+    with server.account("messages") as account:
+        deploy(account, DEMO / "models" / "tiny-vision", "seeing", readiness="hot")
+        key = str(account.headers["authorization"]).removeprefix("Bearer ")
+        yield anthropic.Anthropic(base_url=server.base_url, auth_token=key, max_retries=0)
 
+
+class TestImages:
     def test_colour(self, vision: anthropic.Anthropic) -> None:
         data = base64.b64encode((DEMO / "media" / "scene.png").read_bytes()).decode()
         source: Any = {"type": "base64", "media_type": "image/png", "data": data}

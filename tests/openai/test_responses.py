@@ -969,7 +969,7 @@ def replayed(content: bytes) -> openai.OpenAI:
 def content() -> bytes:
     """Returns the stream of a model that failed."""
     made = writer()
-    content = made.begin() + made.add(0, [Text("It rai")])
+    content = made.begin(Usage()) + made.add(0, [Text("It rai")])
     return content + made.fail("inference_failed", "The model failed.")
 
 
