@@ -14,6 +14,7 @@ OPERATOR = "STOKER_API_KEY=$(cat .data/operator-key)"
 ACCOUNT = f"$({OPERATOR} newest accounts)"
 ARTIFACT = {"art_…": "$(newest artifacts)"}
 MODEL = {"path/to/model": "$MODELS/tiny-sentiment"}
+NEW_KEY = "$(stoker keys create --deployment my-model --json | grep -o 'key_[0-9a-z]*' | head -1)"
 FOLLOW = {"logs -f my-model": "logs my-model"}
 """`-f` waits for Ctrl-C."""
 VAR = {"/var/lib/": "var/"}
@@ -98,7 +99,7 @@ PLANS: Mapping[str, Plan] = {
         + pushed("tiny-ner", "my-ner")
         + "stoker agents create weather tiny-chat >/dev/null\n",
         replace={
-            "key_…": "$(stoker keys create --deployment my-model --json | grep -o 'key_[0-9a-z]*' | head -1)",
+            "key_…": NEW_KEY,
             **FOLLOW,
             "--data-dir /var/lib/stoker ": "--data-dir .data ",
             "stoker login --base-url https://models.example": "#",
