@@ -285,7 +285,7 @@ def _python_probe(
     """Runs code in a separate Python process. Returns None if it times out."""
     try:
         return subprocess.run(  # noqa: S603 - our own code, no input of others
-            [sys.executable, "-c", code, *arguments],
+            [sys.executable, "-P", "-c", code, *arguments],
             capture_output=True,
             text=True,
             timeout=timeout_s,

@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import msgspec
 
 from stoker.base.config import Settings
+from stoker.base.module_command import module_command
 from stoker.cli.settings import read_settings
 from stoker.cli.verdicts import DoctorCheck, DoctorVerdict
 from stoker.client.errors import WrongUseError
@@ -80,7 +80,7 @@ def sleep_checks(settings: Settings) -> list[DoctorCheck]:
 def _answers(question: bytes, program: str) -> list[DoctorCheck]:
     try:
         done = subprocess.run(  # noqa: S603 - our own module
-            [sys.executable, "-m", program],
+            module_command(program),
             input=question,
             capture_output=True,
             timeout=TIMEOUT_S,

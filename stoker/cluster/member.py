@@ -91,7 +91,7 @@ class FleetProcess:
         for leftover in (state, program.stale):
             if leftover:
                 leftover.unlink(missing_ok=True)
-        command = [sys.executable, *program.command]
+        command = [sys.executable, "-P", *program.command]
         if self._port:
             # Keeps the port of the previous process.
             command += ["--port", self._port]

@@ -11,6 +11,7 @@ from typing import NoReturn
 import msgspec
 
 from stoker import sandbox
+from stoker.base.module_command import module_command
 from stoker.replica import allocator
 from stoker.replica import main as replica
 from stoker.replica.preparation.permits import Permits
@@ -25,7 +26,7 @@ def execute(spec: ReplicaSpec, permits: Permits) -> NoReturn:
     descriptors = (descriptor, permits.descriptor)
     for inherited in descriptors:
         os.set_inheritable(inherited, True)
-    arguments = [sys.executable, "-m", "stoker.replica.fresh", *map(str, descriptors)]
+    arguments = module_command("stoker.replica.fresh", *map(str, descriptors))
     os.execv(sys.executable, arguments)  # noqa: S606 — our own module
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from stoker import sandbox
 from stoker.base.device_budget import device_budget
+from stoker.base.module_command import module_command
 from stoker.replica import gpu_attempts, gpu_facts, gpu_walls
 from stoker.replica.cuda_guard import CudaGuard, has_cuda_build
 from stoker.sandbox.attempt import Attempt, AttemptResult, outcome_of
@@ -197,8 +198,8 @@ def _host() -> GpuCheck:
     """Starts an engine host, which reports whether its forks could use CUDA, and ends."""
     name = "GPU: engine host"
     try:
-        process = subprocess.run(
-            [sys.executable, "-m", "stoker.replica.host"],
+        process = subprocess.run(  # noqa: S603 - our own module
+            module_command("stoker.replica.host"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_HOST_S,

@@ -5,12 +5,12 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from stoker.base.fairness import FairSemaphore
+from stoker.base.module_command import module_command
 from stoker.base.workers.messages import LENGTH, Reply, WorkerLimits, frame, framed
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class WorkerPool:
         }
         process = _Process(
             await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", self._module),
+                *module_command(self._module),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=environment,

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 
 from stoker.base.config import Settings
 from stoker.base.fairness import FairSemaphore
+from stoker.base.module_command import module_command
 from stoker.inspection import InspectionError, InspectorError, Inspectors
 from stoker.inspection.merge_plan import UnmergeableError
 from stoker.models.adapters.merge_job import Confinement, MergeJob, MergeTask
@@ -187,7 +187,7 @@ async def _run(task: MergeTask, limit_s: float) -> None:
         if name in _KEPT_ENV or name.startswith("PYTHON")
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", _MODULE),
+        *module_command(_MODULE),
         stdin=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=environment | _ONE_THREAD,

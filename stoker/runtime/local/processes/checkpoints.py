@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 import logging
-import sys
 from collections.abc import Sequence
 from typing import Protocol
 
+from stoker.base.module_command import module_command
 from stoker.runtime.pool.launcher import SleepError
 
 log = logging.getLogger(__name__)
 
-_PROGRAM = (sys.executable, "-m", "stoker.replica.checkpoint")
+_PROGRAM = module_command("stoker.replica.checkpoint")
 _START_S = 20.0
 _MOVE_S = 120.0
 """Timeout of one move in seconds. 80 GB take 40 s at the measured 2 GB a second."""

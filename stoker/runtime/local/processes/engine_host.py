@@ -5,13 +5,13 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from stoker.base.module_command import module_command
 from stoker.wire.conversions import Conversion, ConversionTrial
 from stoker.wire.host_messages import (
     Convert,
@@ -234,9 +234,7 @@ class EngineHost:
         self._started_at, self._asked_at = self._clock(), None
         with self._log_path.open("ab") as host_log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "stoker.replica.host",
+                *module_command("stoker.replica.host"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=host_log,

@@ -6,13 +6,13 @@ Tested once per start of the server or node, in a separate process.
 import asyncio
 import contextlib
 import logging
-import sys
 import weakref
 from collections.abc import Sequence
 
 import msgspec
 
 from stoker.base.config import Settings
+from stoker.base.module_command import module_command
 from stoker.runtime.interface import LoadError
 from stoker.runtime.local.processes.engine_host import environment
 from stoker.runtime.local.processes.sandboxes import Sandboxes
@@ -118,7 +118,7 @@ class GpuSandbox:
 
 async def _tested(question: bytes) -> GpuWalls:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", PROGRAM),
+        *module_command(PROGRAM),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
