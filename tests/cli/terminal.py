@@ -6,17 +6,30 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.cli.support import Cli
 
 LONGEST_S = 120.0
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+def _without_size(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment without a size, which readline sets for child processes."""
+    return {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
+
+
+def _take_terminal() -> None:
+    """Lets Ctrl-C reach the process: by its controlling terminal, and if the tests ignore it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Terminal:
@@ -38,11 +51,10 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env={**cli.environment, "TERM": "xterm"},
+            env=_without_size(cli.environment) | {"TERM": "xterm"},
             cwd=folder,
             start_new_session=True,
-            # Ctrl-C reaches the process only if this is its controlling terminal.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+            preexec_fn=_take_terminal,  # noqa: PLW1509
         )
         os.close(slave)
 

@@ -59,8 +59,12 @@ SERVE = "stoker serve\nexport STOKER_API_KEY=$(cat .data/account-key)\n"
 PLANS: Mapping[str, Plan] = {
     "deploy/package.md": Plan(
         Key.DEMO,
-        replace={**MODEL, "stoker open ": "stoker open --no-browser "},
-        after="stoker deployments delete my-model --yes",
+        replace={
+            **MODEL,
+            "my-model": "packaged",
+            "stoker open ": "stoker open --no-browser ",
+        },
+        after="stoker deployments delete packaged --yes",
         shown=("negative", "label", "http://127.0.0.1"),
     ),
     "docs/guide/accounts.md": Plan(

@@ -160,7 +160,7 @@ def test_a_new_one_takes_over_and_goes_back(bench: Bench) -> None:
     # The previous version stays loaded, so that a rollback is immediate.
     assert first["is_loaded"]
     back = bench.roll_back().raise_for_status().json()
-    assert (back["id"], back["status"]) == (bench.first, "live")
+    assert (back["id"], back["status"], back["retired_at"]) == (bench.first, "live", None)
     assert bench.label() == "one"
     assert bench.found()["artifact_id"] == bench.artifacts["one"]
     # A second rollback returns to the newer version.

@@ -76,8 +76,8 @@ def test_a_read_only_folder(data_dir: Path, tmp_path: Path) -> None:
         for command, file, folder, message in (
             ("backup", tmp_path / "b.tar", snapshot, "Copy the folder to a writable place"),
             ("backup", snapshot / "b.tar", data_dir, "Read-only file system"),
-            ("restore", tmp_path / "a.tar", snapshot / "new", "Read-only file system"),
-            ("serve", "", snapshot, "Read-only file system"),
+            ("restore", tmp_path / "a.tar", snapshot / "new", "is read-only. Mount it writable"),
+            ("serve", "", snapshot, "is read-only. Mount it writable"),
         ):
             named = [str(file)] if file else []
             done = NOBODY.run(command, *named, "--data-dir", str(folder))

@@ -102,7 +102,7 @@ class TestRecords:
                 response = await client.request(place.method, place.url())
                 assert response.status_code == 401, f"{name}: {place}"
                 if place.method != "HEAD":
-                    assert response.json()["error"]["type"] == "InvalidAPIKeyError", str(place)
+                    assert response.json()["error"]["code"] == "invalid_api_key", str(place)
 
     async def test_a_route_of_a_plain_router_needs_a_key(self, tmp_path: Path):
         """No route class checks the key here: the app requires it."""

@@ -111,6 +111,7 @@ async def take_over(session: Session, row: Deployment, version: DeploymentVersio
         if other.id != version.id and other.state == VersionStatus.LIVE:
             other.state, other.retired_at = VersionStatus.RETIRED.value, now
     version.state, version.promoted_at = VersionStatus.LIVE.value, now
+    version.retired_at = None
     version.reason = version.message = ""
     row.live_version_id, row.traffic, row.updated_at = version.id, None, now
     for name in VARIANT:

@@ -250,6 +250,7 @@ async def direct(
     for name, version in by_id.items():
         if name in weights and version.state != VersionStatus.LIVE:
             version.state, version.promoted_at = VersionStatus.LIVE.value, now
+            version.retired_at = None
         elif name not in weights and version.state == VersionStatus.LIVE:
             version.state, version.retired_at = VersionStatus.RETIRED.value, now
     row.traffic = _kept(traffic)

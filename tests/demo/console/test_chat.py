@@ -26,6 +26,8 @@ def said(page: "Page", text: str) -> None:
 
 
 def finished(page: "Page") -> str:
+    # The button is still shown while an image is read.
+    page.locator(".message.assistant").last.wait_for()
     page.get_by_role("button", name="Send", exact=True).wait_for()
     return page.locator(".message.assistant").last.inner_text()
 

@@ -105,6 +105,36 @@ def in_few_ways(route: "Route") -> None:
     route.continue_(post_data='{"engines": ["torch"], "dtypes": ["bfloat16"]}')
 
 
+def test_other_versions_keep_their_shares(opened: Opener, client: httpx.Client, at: At) -> None:
+    made = deploy(client, MODELS / "tiny-sentiment", "split", readiness="warm")
+    path = f"/v1/deployments/{made['id']}"
+    wait_for(client, made["id"], "ready")
+    for dtype in ("bfloat16", "float32"):
+        body = {"dtype": dtype, "promote": "manual"}
+        number = client.post(f"{path}/versions", json=body).raise_for_status().json()["number"]
+
+        def is_prepared(number: int = number) -> bool:
+            rows = client.get(f"{path}/versions").json()["data"]
+            return [row["status"] for row in rows if row["number"] == number] == ["ready"]
+
+        assert eventually(is_prepared)
+    rows = client.get(f"{path}/versions", params={"order": "asc"}).json()["data"]
+    first, second, third = (row["id"] for row in rows)
+    body = {"weights": {first: 60, second: 30, third: 10}, "mirror": {third: 5}}
+    client.put(f"{path}/traffic", json=body).raise_for_status()
+
+    page = sign_in(opened(), account_key(client))
+    page.goto(at(f"deployments/{made['id']}/versions"))
+    page.get_by_label("Candidate version").select_option(second)
+    weight = page.locator("input[type=range]").first
+    assert weight.get_attribute("max") == "90"
+    weight.fill("20")
+    page.get_by_role("button", name="Save", exact=True).click()
+    changed = {first: 70, second: 20, third: 10}
+    assert eventually(lambda: client.get(path).json()["traffic"]["weights"] == changed)
+    assert client.get(path).json()["traffic"]["mirror"] == {third: 5}
+
+
 def test_a_way_that_was_tried_is_used(opened: Opener, client: httpx.Client, at: At) -> None:
     made = deploy(client, MODELS / "tiny-ner", "tried")
     path = f"/v1/deployments/{made['id']}"

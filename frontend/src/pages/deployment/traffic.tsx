@@ -29,14 +29,26 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
   const live = versions.find((one) => one.id === deployment.version_id);
   const share = weight ?? sharing[chosen.id] ?? 0;
   const copies = mirror ?? mirrors[chosen.id] ?? 0;
+  // Versions that are neither live nor chosen keep their shares.
+  const kept = others.filter((one) => one.id !== chosen.id && (sharing[one.id] ?? 0) > 0);
+  const free = kept.reduce((rest, one) => rest - (sharing[one.id] ?? 0), 100);
+  const liveShare = free - share;
+
+  function choose(id: string): void {
+    setOther(id);
+    setWeight(undefined);
+    setMirror(undefined);
+  }
 
   async function submit(event: Event): Promise<void> {
     event.preventDefault();
     if (!chosen) return;
     await acting.run(async () => {
-      const weights: Record<string, number> = { [deployment.version_id]: 100 - share };
+      const weights: Record<string, number> = { [deployment.version_id]: liveShare };
+      for (const one of kept) weights[one.id] = sharing[one.id] ?? 0;
       if (share > 0) weights[chosen.id] = share;
-      const body = { weights, sticky, mirror: copies > 0 ? { [chosen.id]: copies } : {} };
+      const body = { weights, sticky, mirror: { ...mirrors, [chosen.id]: copies } };
+      if (copies === 0) delete body.mirror[chosen.id];
       const params = { path: { deployment_id: deployment.id } };
       await store.answered(must(api.PUT("/v1/deployments/{deployment_id}/traffic", { params, body })));
       setWeight(undefined);
@@ -50,7 +62,7 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
         {others.length > 1 && (
           <Field label="Candidate version">
             {(id) => (
-              <select id={id} value={chosen.id} onChange={(event) => setOther(event.currentTarget.value)}>
+              <select id={id} value={chosen.id} onChange={(event) => choose(event.currentTarget.value)}>
                 {others.map((one) => (
                   <option key={one.id} value={one.id}>
                     Version {one.number} ({one.status})
@@ -61,21 +73,28 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
           </Field>
         )}
         <Split
-          label={`Traffic: version ${live?.number ?? ""} ${100 - share} %, version ${chosen.number} ${share} %`}
+          label={`Traffic: version ${live?.number ?? ""} ${liveShare} %, version ${chosen.number} ${share} %`}
           parts={[
-            { name: `Version ${live?.number ?? ""} (live)`, value: 100 - share, shade: "shade-0" },
+            { name: `Version ${live?.number ?? ""} (live)`, value: liveShare, shade: "shade-0" },
             { name: `Version ${chosen.number}`, value: share, shade: "shade-1" },
+            ...kept.map((one, at) => ({
+              name: `Version ${one.number}`,
+              value: sharing[one.id] ?? 0,
+              shade: `shade-${(at % 3) + 2}`,
+            })),
           ]}
         />
         <Share
-          label={`Version ${live?.number ?? ""}: ${100 - share} %, version ${chosen.number}: ${share} %`}
+          label={`Version ${live?.number ?? ""}: ${liveShare} %, version ${chosen.number}: ${share} %`}
           hint="Share of calls for each version."
+          most={free}
           value={share}
           onValue={setWeight}
         />
         <Share
           label={`Mirror to version ${chosen.number}: ${copies} % of calls`}
           hint="Mirrored answers are compared with live answers, never returned. Mirrored calls are billed."
+          most={100}
           value={copies}
           onValue={setMirror}
         />
@@ -104,7 +123,7 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
 }
 
 /** Slider for a share of calls in whole percent. */
-function Share(props: { label: string; hint: string; value: number; onValue: (value: number) => void }) {
+function Share(props: { label: string; hint: string; most: number; value: number; onValue: (value: number) => void }) {
   return (
     <Field label={props.label} hint={props.hint}>
       {(id, hint) => (
@@ -112,7 +131,7 @@ function Share(props: { label: string; hint: string; value: number; onValue: (va
           id={id}
           type="range"
           min={0}
-          max={100}
+          max={props.most}
           aria-describedby={hint}
           value={props.value}
           onInput={(event) => props.onValue(Number(event.currentTarget.value))}
