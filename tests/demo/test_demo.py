@@ -257,6 +257,18 @@ class TestReadme:
         ]
         assert sound.stat().st_size > 1000
 
+    def test_langchain(self, shell: Any, demo: Server) -> None:
+        text = (ROOT / "docs" / "guide" / "integrations.md").read_text()
+        (block,) = (
+            block
+            for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+            if "langchain_openai" in block
+        )
+        block = block.replace("http://127.0.0.1:8000", demo.base_url)
+        answer, length = shell(f"{sys.executable} - <<'END'\n{block}\nEND").splitlines()
+        assert answer == "The capital of France is Paris."
+        assert int(length) > 16
+
     def test_python(self, shell: Any, demo: Server) -> None:
         (block,) = self.blocks("python")
         assert int(shell(f"python - <<'END'\n{block}\nEND")) > 16

@@ -41,7 +41,6 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
     ("docs/guide/installation.md", "make install"): DOWNLOADS,
     ("docs/guide/installation.md", "python3 -m venv"): DOWNLOADS,
     ("docs/guide/installation.md", "docker build"): CONTAINERS,
-    ("docs/guide/integrations.md", "import os\n\nfrom langchain_openai"): LIBRARY,
     ("docs/guide/integrations.md", "import os\n\nfrom llama_index"): LIBRARY,
     ("docs/guide/integrations.md", "import os\n\nimport litellm"): LIBRARY,
     ("docs/guide/language-models.md", "stoker engines install vllm"): DOWNLOADS,
@@ -82,6 +81,9 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ("docs/guide/trials.md", "stoker tune"): "tests/demo/test_demo.py::test_trials_of_the_guide",
     ("docs/guide/versions.md", "stoker versions add"): (
         "tests/demo/test_demo.py::test_versions_of_the_guide"
+    ),
+    ("docs/guide/integrations.md", "import os\n\nfrom langchain_openai"): (
+        "tests/demo/test_demo.py::test_langchain"
     ),
     ("docs/guide/plugins.md", "from pydantic import"): PLUGIN,
     ("docs/guide/plugins.md", "class BagEngine"): PLUGIN,

@@ -39,14 +39,14 @@ from stoker.tenancy.usage.funding import funded
 
 
 def _of_deployment(status: Status | None) -> Status | None:
-    """Raises `ValueError` for an unknown status, and for one that only workers have."""
+    """Raises `ValueError` for an unknown status, and for a status of workers only."""
     known = [other for other in Status if other is not Status.ASLEEP]
     if status is None or status in known:
         return status
     why = (
         "a deployment is never asleep, only its workers are"
         if status is Status.ASLEEP
-        else (f"a deployment is never '{status}'")
+        else f"a deployment is never '{status}'"
     )
     raise ValueError(f"{why}. Valid: {', '.join(known)}")
 

@@ -3,8 +3,8 @@
 from stoker.models.chat.answers.answer_events import AnswerWriter
 from stoker.models.chat.answers.chat_writer import ChatWriter
 from stoker.models.chat.answers.completion_writer import CompletionWriter
-from stoker.models.chat.answers.message_writer import MessageTokensWriter, MessageWriter
-from stoker.models.chat.answers.response_writer import InputTokensWriter, ResponseWriter
+from stoker.models.chat.answers.message_writer import MessageWriter
+from stoker.models.chat.answers.response_writer import ResponseWriter, TokenCountWriter
 from stoker.wire.generation_request import Generation
 
 
@@ -14,8 +14,8 @@ def writer(generation: Generation) -> AnswerWriter:
         "chat": ChatWriter,
         "completions": CompletionWriter,
         "responses": ResponseWriter,
-        "input_tokens": InputTokensWriter,
+        "input_tokens": TokenCountWriter,
         "messages": MessageWriter,
-        "count_tokens": MessageTokensWriter,
+        "count_tokens": TokenCountWriter,
     }
     return writers[generation.api](generation)

@@ -176,25 +176,6 @@ class MessageWriter:
         return sse.event({"type": kind, **fields}, kind) if self._stream else b""
 
 
-class MessageTokensWriter:
-    """Writes the number of a message's input tokens. No answer is generated."""
-
-    def __init__(self, generation: Generation) -> None:
-        pass
-
-    def begin(self, usage: Usage) -> bytes:
-        return b""
-
-    def add(self, choice: int, events: Sequence[Event]) -> bytes:
-        return b""
-
-    def end(self, usage: Usage) -> bytes:
-        return sse.encode({"input_tokens": usage.prompt})
-
-    def fail(self, code: str, message: str) -> bytes:
-        return sse.error(code, message)
-
-
 def _counts(usage: Usage, output: int) -> dict[str, Any]:
     """Returns the `usage` of a message. `input_tokens` excludes cached tokens."""
     return {

@@ -204,11 +204,12 @@ class ResponseWriter:
         return sse.event(body, kind)
 
 
-class InputTokensWriter:
-    """Writes the number of a response's input tokens. No answer is generated."""
+class TokenCountWriter:
+    """Writes the number of input tokens of a response or a message. No answer is generated."""
 
     def __init__(self, generation: Generation) -> None:
-        pass
+        is_response = generation.api == "input_tokens"
+        self._head = {"object": "response.input_tokens"} if is_response else {}
 
     def begin(self, usage: Usage) -> bytes:
         return b""
@@ -217,7 +218,7 @@ class InputTokensWriter:
         return b""
 
     def end(self, usage: Usage) -> bytes:
-        return sse.encode({"object": "response.input_tokens", "input_tokens": usage.prompt})
+        return sse.encode({**self._head, "input_tokens": usage.prompt})
 
     def fail(self, code: str, message: str) -> bytes:
         return sse.error(code, message)
