@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 GREED = 7
@@ -21,6 +22,16 @@ _REMEMBERED = 1000
 Item = TypeVar("Item")
 
 
+class Tier(StrEnum):
+    """Service tier of a call."""
+
+    FLEX = "flex"
+    """Background work. Runs when no other call waits, and keeps no model loaded."""
+    DEFAULT = "default"
+    PRIORITY = "priority"
+    """Runs before calls of other tiers."""
+
+
 @dataclass(frozen=True)
 class Party:
     """Caller on behalf of which work is done."""
@@ -30,6 +41,7 @@ class Party:
     """Public id of the key that sent the request."""
     is_copy: bool = False
     """True for a copy of a call that was already answered. See `Served.is_copy`."""
+    tier: Tier = Tier.DEFAULT
 
 
 CURRENT_CALLER: ContextVar[Party] = ContextVar("party", default=Party())  # noqa: B039 — it is frozen
