@@ -186,7 +186,7 @@ install-bucket: $(MOTO)/.installed
 $(MOTO)/.installed: Makefile
 	$(PYTHON) -m venv $(MOTO)
 	$(MOTO)/bin/pip install --quiet --disable-pip-version-check --no-compile \
-	  'moto[s3]==5.2.5' flask==3.1.3 flask-cors==6.0.5
+	  'moto[s3]==5.2.5' flask==3.1.3 flask-cors==6.0.5 awscli==1.46.3
 	@touch $@
 
 # Stoker with a build of torch for CUDA: 6 GB. It runs without a GPU. Tests use it to prove that the
@@ -200,10 +200,12 @@ $(CUDA)/.installed: pyproject.toml constraints.txt
 
 install-docs: $(DOCS)/.installed
 
-# The last release with its theme in the same package. Later ones need zensical-ui.
+# Builds the site, and has the libraries of the guide's programs. The last release of Zensical with
+# its theme in the same package. Later ones need zensical-ui.
 $(DOCS)/.installed: Makefile
 	$(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/pip install --quiet --disable-pip-version-check zensical==0.0.73
+	$(DOCS)/bin/pip install --quiet --disable-pip-version-check --no-compile \
+	  zensical==0.0.73 litellm==1.110.2 llama-index-llms-openai-like==0.8.1
 	@touch $@
 
 install-packaging: $(PACKAGING)/.installed

@@ -161,10 +161,3 @@ def test_the_plugin_of_the_guide(tmp_path: Path) -> None:
     )
     assert done.stdout == "Bag /v1/toys/sentence-length bag\n", done.stderr
     assert "bag" not in ENGINES and "sentence-length" not in TASKS
-
-
-def test_python_that_does_not_run_compiles() -> None:
-    found = [block for block in ALL if block.language == "python" and reason(block)]
-    assert found
-    for block in found:
-        compile(block.text, f"{block.page}:{block.line}", "exec")

@@ -17,12 +17,18 @@ from stoker.models.tasks.registry import PIPELINES, TASKS
 from tests.artifacts.support import eventually
 from tests.demo.conftest import HUB_MODEL
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
+from tests.support.doc_blocks import blocks
 from tests.support.pages import guide, guide_pages
 from tests.support.server import USERS, Server
 
 ROOT = Path(__file__).parents[2]
 WEATHER = '{"temperature": 21, "condition": "sunny"}'
 README = (ROOT / "README.md").read_text()
+INTEGRATIONS = "docs/guide/integrations.md"
+LIBRARIES = ROOT / ".data" / "docs-env" / "bin" / "python"
+NEEDS_LIBRARIES = pytest.mark.skipif(
+    not LIBRARIES.exists(), reason=f"{LIBRARIES} was not found: make install-docs"
+)
 
 
 def ask(demo: Server, state: Any, model: str, path: str, **body: Any) -> Any:
@@ -258,16 +264,26 @@ class TestReadme:
         assert sound.stat().st_size > 1000
 
     def test_langchain(self, shell: Any, demo: Server) -> None:
-        text = (ROOT / "docs" / "guide" / "integrations.md").read_text()
-        (block,) = (
-            block
-            for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-            if "langchain_openai" in block
-        )
-        block = block.replace("http://127.0.0.1:8000", demo.base_url)
-        answer, length = shell(f"{sys.executable} - <<'END'\n{block}\nEND").splitlines()
+        answer, length = self.integration(shell, demo, "langchain_openai", sys.executable)
         assert answer == "The capital of France is Paris."
         assert int(length) > 16
+
+    @NEEDS_LIBRARIES
+    def test_llama_index(self, shell: Any, demo: Server) -> None:
+        printed = self.integration(shell, demo, "llama_index", LIBRARIES)
+        assert printed == ["The capital of France is Paris."]
+
+    @NEEDS_LIBRARIES
+    def test_litellm(self, shell: Any, demo: Server) -> None:
+        printed = self.integration(shell, demo, "import litellm", LIBRARIES)
+        assert printed[-1] == "The capital of France is Paris."
+
+    def integration(self, shell: Any, demo: Server, word: str, python: Path | str) -> list[str]:
+        """Returns the lines that the guide's program with this word prints."""
+        found = [block for block in blocks(INTEGRATIONS) if word in block.text]
+        (block,) = (block.text for block in found if block.language == "python")
+        block = block.replace("http://127.0.0.1:8000", demo.base_url)
+        return shell(f"{python} - <<'END'\n{block}\nEND").splitlines()
 
     def test_python(self, shell: Any, demo: Server) -> None:
         (block,) = self.blocks("python")

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stoker.demo.setup import MODELS
+
 
 @dataclass(frozen=True)
 class FleetPlan:
@@ -21,6 +23,13 @@ DATABASE = {
     "/var/lib/": "var/",
 }
 KEY = "export STOKER_API_KEY=$(cat var/stoker/operator-key)\n"
+SOME_MODEL = f"""
+    export STOKER_API_KEY=$(cat var/stoker/operator-key)
+    export STOKER_ACCOUNT=$(stoker accounts create team --json | grep -o 'acct_[0-9a-z]*')
+    stoker artifacts push {MODELS}/tiny-sentiment --name my-model --deploy my-model >/dev/null
+    export STOKER_API_KEY=$(stoker keys create --deployment my-model --json | grep -o 'sk-[^"]*')
+"""
+RESTORED = "$(grep -o 'http:[^\"]*' var/stoker-restored/server.json)"
 REGISTERED = "until stoker cluster status --json | grep -q node_; do sleep 0.5; done\n"
 
 FLEET_PLANS: Mapping[str, FleetPlan] = {
@@ -49,9 +58,25 @@ FLEET_PLANS: Mapping[str, FleetPlan] = {
         shown=('"bucket: write","status":"ok"', '"bucket: clock","status":"ok"', '"problem":null'),
     ),
     "docs/guide/several-servers.md": FleetPlan(
-        replace=DATABASE,
-        after="wc -c < stoker-secret; curl $STOKER_BASE_URL/health",
-        shown=("45", '"problem":null'),
+        replace={
+            **DATABASE,
+            "psql -Atc": SOME_MODEL + "psql -Atc",
+            "aws s3 sync": "aws --endpoint-url $AWS_ENDPOINT_URL s3 sync",
+            "s3://backups/2026-11-29": "s3://models/$PREFIX-copy",
+            "--host=db.inner": "--host=127.0.0.1",
+            "postgresql://stoker@db.inner/restored": "${DATABASE%/*}/restored",
+            "stoker serve --data-dir var/stoker-restored": (
+                "SERVER_PORT=0 stoker serve --data-dir var/stoker-restored"
+            ),
+        },
+        after=f"""
+            wc -c < stoker-secret
+            curl $STOKER_BASE_URL/health
+            curl {RESTORED}/v1/classifications/text -H "Content-Type: application/json" \\
+              -H "Authorization: Bearer $STOKER_API_KEY" \\
+              -d '{{"model": "my-model", "inputs": "What a lovely day!"}}'
+        """,
+        shown=("45", '"problem":null', '"label":"positive"'),
     ),
 }
 """Plans of pages."""

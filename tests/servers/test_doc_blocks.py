@@ -4,6 +4,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,15 +24,21 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def reader(s3: str, postgres_url: str, tmp_path: Path) -> Iterator[Reader]:
+    database = urlsplit(postgres_url.replace("+asyncpg", ""))
     env = {
         **CREDENTIALS,
         "AWS_ENDPOINT_URL": s3,
-        "DATABASE": postgres_url,
+        "DATABASE": database.geturl(),
+        "PGHOST": str(database.hostname),
+        "PGPORT": str(database.port),
+        "PGUSER": str(database.username),
+        "PGDATABASE": database.path.removeprefix("/"),
         "NODE_PORT": str(free_port()),
         "PREFIX": secrets.token_hex(8),
     }
     # The users' environment has no driver of PostgreSQL.
     started = Reader(tmp_path, python=sys.executable, env=env)
+    (tmp_path / ".venv" / "bin" / "aws").symlink_to(bucket.AWS)
     yield started
     started.stop()
 

@@ -20,6 +20,7 @@ import pytest
 PYTHON = Path(__file__).parents[2] / ".venv-bucket" / "bin" / "python"
 """Python of a separate environment, because moto's libraries need other versions than ours."""
 MISSING = f"{PYTHON} was not found: make install-bucket"
+AWS = PYTHON.with_name("aws")
 BUCKET = "models"
 _TIMEOUT_S = 60
 

@@ -4,20 +4,15 @@ from collections.abc import Mapping
 
 from tests.support.doc_blocks import RUNNABLE, SHELL, Block, blocks
 
-DOWNLOADS = "downloads gigabytes"
+DOWNLOADS = "downloads gigabytes; the tests' environments are made by the same commands"
 CONTAINERS = "needs containers"
 KUBERNETES = "needs Kubernetes"
 GPU = "needs a GPU"
 INSTALLS = "installs packages; tests/client/test_wheel.py installs the same wheel"
-LIBRARY = "needs a library that the tests do not install"
 RAY = "needs several machines; tests/ray/test_fleet.py runs the same commands"
 OTHER_SERVER = "is a request to another server"
 DEVELOPMENT = "runs the tests or the benchmarks themselves"
 OTHER_MACHINE = "prepares a machine without a network"
-OWN_POSTGRES = "needs a database of the reader's"
-OWN_BUCKET = (
-    "needs the tool aws; tests/buckets/test_backups.py saves and restores in the same order"
-)
 
 MOVING = "tests/demo/test_pages.py::test_calls_of_pages_for_users_of_other_servers"
 
@@ -41,14 +36,9 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
     ("docs/guide/installation.md", "make install"): DOWNLOADS,
     ("docs/guide/installation.md", "python3 -m venv"): DOWNLOADS,
     ("docs/guide/installation.md", "docker build"): CONTAINERS,
-    ("docs/guide/integrations.md", "import os\n\nfrom llama_index"): LIBRARY,
-    ("docs/guide/integrations.md", "import os\n\nimport litellm"): LIBRARY,
     ("docs/guide/language-models.md", "stoker engines install vllm"): DOWNLOADS,
     ("docs/guide/python.md", "make dist-client"): INSTALLS,
     ("docs/guide/ray.md", "export STOKER_DATABASE_URL"): RAY,
-    ("docs/guide/several-servers.md", "psql"): OWN_POSTGRES,
-    ("docs/guide/several-servers.md", "pg_dump"): OWN_BUCKET,
-    ("docs/guide/several-servers.md", "createdb"): OWN_BUCKET,
     ("docs/moving/hf-endpoints.md", "curl https://endpoint.example"): OTHER_SERVER,
     ("docs/moving/infinity.md", "curl http://127.0.0.1:7997"): OTHER_SERVER,
     ("docs/moving/tei.md", "curl http://127.0.0.1:8080/embed"): OTHER_SERVER,
@@ -82,9 +72,16 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ("docs/guide/versions.md", "stoker versions add"): (
         "tests/demo/test_demo.py::test_versions_of_the_guide"
     ),
-    ("docs/guide/integrations.md", "import os\n\nfrom langchain_openai"): (
-        "tests/demo/test_demo.py::test_langchain"
-    ),
+    **{
+        ("docs/guide/integrations.md", f"import os\n\n{first}"): (
+            f"tests/demo/test_demo.py::test_{test}"
+        )
+        for test, first in {
+            "langchain": "from langchain_openai",
+            "llama_index": "from llama_index",
+            "litellm": "import litellm",
+        }.items()
+    },
     ("docs/guide/plugins.md", "from pydantic import"): PLUGIN,
     ("docs/guide/plugins.md", "class BagEngine"): PLUGIN,
 }
