@@ -25,8 +25,9 @@ def event(value: Any, name: str | None = None) -> bytes:
 
 def framed(body: bytes, name: str | None = None) -> bytes:
     """Returns an event with this JSON as data, on one line for every client."""
-    for character, escape in _BREAKS.items():
-        body = body.replace(character, escape)
+    if not body.isascii():
+        for character, escape in _BREAKS.items():
+            body = body.replace(character, escape)
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
     return head + b"data: " + body + b"\n\n"
 

@@ -39,6 +39,8 @@ class TextBlocks:
     def add(self, event: Text) -> TextPiece | None:
         """Returns the text to write. None while only white space has arrived."""
         kind: TextKind = "reasoning" if event.reasoning else "message"
+        if kind == self._open == "message" and not (self._held.text or self._held.logprobs):
+            return TextPiece(kind, event.text, event.logprobs, is_first=False)
         if kind != self._held.kind:
             self._held = _Held(kind)
         text = self._held.text + event.text
