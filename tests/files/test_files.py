@@ -196,6 +196,7 @@ class TestObject:
             "expires_at": int(file.expires_at.timestamp()),
             "filename": f"{file.id}.png",
             "purpose": "image",
+            "status": "processed",
             "content_type": "image/png",
         }
         assert client.get("/v1/files").json()["data"][0] == shown

@@ -19,7 +19,7 @@ from stoker.store import db
 from stoker.store.db import Base, Database
 from stoker.store.tables.agents import Run, RunEvent
 from stoker.store.tables.deployments import DeploymentEvent, VersionComparison
-from stoker.store.tables.files import File
+from stoker.store.tables.files import File, FileUpload
 from stoker.store.tables.usage import Holding, Transfer
 from stoker.workloads.agents.sealing import Sealer
 from tests.artifacts.support import ARTIFACTS
@@ -35,6 +35,7 @@ TEXTS = {
     *("name", "display_name", "model", "note", "key", "prompt", "instructions", "message"),
     *("source", "base_source", "source", "target", "blob_key", "path", "content_type", "size"),
     *("repo_id", "revision", "commit", "api_key", "public_id", "body_sha256", "lock_token"),
+    *("filename",),
     *("error_message", "failure_message", "merged_because", "object_id", "what"),
 }
 """Columns with free texts, names and ids."""
@@ -144,6 +145,11 @@ async def fill(app: App, client: httpx.AsyncClient) -> dict[str, str]:
         "file": File(
             **{"id": new_id(Prefix.FILE), "account_id": account_id, "purpose": "image"},
             **{"deployment_id": deployment_id, "content_type": "image/png", "size": 1},
+            **{"created_at": now, "expires_at": now.replace(year=now.year + 1)},
+        ),
+        "file_upload": FileUpload(
+            **{"id": "upload_1", "account_id": account_id, "status": "pending"},
+            **{"purpose": "batch", "content_type": "text/plain", "filename": "a", "size": 1},
             **{"created_at": now, "expires_at": now.replace(year=now.year + 1)},
         ),
         "video": rows.video(account_id, deployment_id, status="completed", completed_at=now),

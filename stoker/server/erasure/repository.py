@@ -18,7 +18,7 @@ from stoker.store.tables.deployments import (
     DeploymentVersion,
     VersionComparison,
 )
-from stoker.store.tables.files import File
+from stoker.store.tables.files import File, FileUpload, FileUploadPart
 from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.imports import Import
 from stoker.store.tables.keys import ApiKey
@@ -43,6 +43,7 @@ OWNED: tuple[type[Base], ...] = (
     Deployment,
     DeploymentVersion,
     File,
+    FileUpload,
     Holding,
     Import,
     Run,
@@ -64,7 +65,7 @@ KEPT: Mapping[type[Base], str] = {
 }
 """Maps each table with rows that stay to the reason."""
 _JOBS = (Import, Trial, Video)
-_WITH_WORK = (Deployment, Artifact, Agent, File, *_JOBS)
+_WITH_WORK = (Deployment, Artifact, Agent, File, FileUpload, *_JOBS)
 """Tables with rows that stand for work or bytes. The work or bytes end before the rows are
 deleted.
 """
@@ -82,6 +83,7 @@ def owned_by(account_id: str) -> dict[type[Base], ColumnElement[bool]]:
     uploads = select(Upload.id).where(Upload.artifact_id.in_(artifacts))
     deployments = select(Deployment.id).where(conditions[Deployment])
     versions = select(DeploymentVersion.id).where(conditions[DeploymentVersion])
+    file_uploads = select(FileUpload.id).where(conditions[FileUpload])
     keys = select(ApiKey.id).where(conditions[ApiKey])
     runs = select(Run.id).where(conditions[Run])
     made = [select(Transfer.id).where(conditions[Transfer]), keys]
@@ -91,6 +93,7 @@ def owned_by(account_id: str) -> dict[type[Base], ColumnElement[bool]]:
         ConsoleSession: ConsoleSession.key_id.in_(keys),
         DeploymentChecks: DeploymentChecks.deployment_id.in_(deployments),
         DeploymentEvent: DeploymentEvent.deployment_id.in_(deployments),
+        FileUploadPart: FileUploadPart.upload_id.in_(file_uploads),
         IdempotencyRecord: or_(
             IdempotencyRecord.account_id == account_id,
             IdempotencyRecord.object_id == account_id,
@@ -178,6 +181,15 @@ async def files(session: Session, account_id: str, most: int) -> Sequence[File]:
     """Returns at most `most` of an account's files, in any order."""
     statement = select(File).where(File.account_id == account_id).limit(most)
     return (await session.scalars(statement)).all()
+
+
+async def delete_file_uploads(session: Session, account_id: str) -> Sequence[FileUploadPart]:
+    """Deletes the rows of an account's uploads of files. Returns their parts."""
+    rows = owned_by(account_id)
+    parts = (await session.scalars(select(FileUploadPart).where(rows[FileUploadPart]))).all()
+    for table in (FileUploadPart, FileUpload):
+        await session.execute(delete(table).where(rows[table]))
+    return parts
 
 
 async def delete_files(session: Session, file_ids: Collection[str]) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from stoker.store.blobs.interface import (
     BlobLostError,
     BlobPart,
     Blobs,
+    BlobWriter,
     Files,
     ListedBlob,
     PartOfFile,
@@ -78,6 +80,22 @@ class Folder(Blobs):
             file.sync()
         finally:
             file.close()
+
+    def writer(self) -> BlobWriter:
+        return FolderWriter(self.root, self.local_path(f"{UNFINISHED}/{secrets.token_hex(16)}"))
+
+    async def sweep(self, before: datetime) -> int:
+        return await on_disk(self._sweep, before.timestamp())
+
+    def _sweep(self, before: float) -> int:
+        removed = 0
+        for path in self.local_path(UNFINISHED).glob("*"):
+            # Another server may finish or delete it at the same time.
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    path.unlink()
+                    removed += 1
+        return removed
 
     async def size(self, key: str) -> int:
         path = self.local_path(key)
@@ -253,6 +271,41 @@ class FolderPart(BlobPart):
             await on_disk(self._blobs.discard, self._aside)
 
 
+class FolderWriter(BlobWriter):
+    """Blob that is written under a name of its own and renamed at the end."""
+
+    def __init__(self, root: Path, path: Path) -> None:
+        self._root = root
+        self._path = path
+        self._file = PlacedBytes(path, 0)
+        self._is_finished = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._file.write(data)
+
+    async def finish(self, key: str, content_type: str) -> None:
+        await on_disk(self._finish, self._root / key)
+        self._is_finished = True
+
+    def _finish(self, target: Path) -> None:
+        self._file.sync()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._path.rename(target)
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    async def close(self) -> None:
+        await on_disk(self._close)
+
+    def _close(self) -> None:
+        self._file.close()
+        if not self._is_finished:
+            self._path.unlink(missing_ok=True)
+
+
 class PlacedBytes:
     """Sequential writer into a file from an offset on. Other parts stay unchanged (sync)."""
 
@@ -282,6 +335,8 @@ class PlacedBytes:
         os.close(self._descriptor)
 
 
+UNFINISHED = "unfinished"
+"""Folder of blobs that are being written."""
 _COPY_BYTES = 1024 * 1024
 _ATTEMPTS = 5
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01  # linux/falloc.h

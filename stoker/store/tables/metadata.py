@@ -12,7 +12,7 @@ from stoker.store.tables.deployments import (
     DeploymentVersion,
     VersionComparison,
 )
-from stoker.store.tables.files import File
+from stoker.store.tables.files import File, FileUpload, FileUploadPart
 from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.imports import Import
 from stoker.store.tables.keys import ApiKey
@@ -43,6 +43,8 @@ TABLES: tuple[type[Base], ...] = (
     DeploymentEvent,
     DeploymentVersion,
     File,
+    FileUpload,
+    FileUploadPart,
     Holding,
     IdempotencyRecord,
     Import,
