@@ -97,6 +97,7 @@ _BY_PATH: Mapping[str, str] = {
     "/v1/embeddings": "embeddings",
     "/v1/rerank": "rerank",
     "/v1/similarity": "similarity",
+    "/v1/moderations": "moderation",
     "/v1/images/generations": "image_generation",
     "/v1/images/edits": "image_editing",
     "/v1/audio/transcriptions": "transcription",
