@@ -41,11 +41,27 @@ class OutputCall(BaseModel):
     status: Status
     call_id: str = Field(description="Id that the `function_call_output` must repeat.")
     name: str
+    namespace: str | None = Field(default=None, description="Namespace of the tool, if it has one.")
     arguments: str = Field(description="JSON.")
+
+
+class OutputCustomCall(BaseModel):
+    type: Literal["custom_tool_call"]
+    id: str
+    status: Status
+    call_id: str = Field(description="Id that the `custom_tool_call_output` must repeat.")
+    name: str
+    namespace: str | None = Field(default=None, description="Namespace of the tool, if it has one.")
+    input: str
 
 
 class OutputReasoningText(BaseModel):
     type: Literal["reasoning_text"]
+    text: str
+
+
+class OutputSummary(BaseModel):
+    type: Literal["summary_text"]
     text: str
 
 
@@ -55,8 +71,13 @@ class OutputReasoning(BaseModel):
     type: Literal["reasoning"]
     id: str
     status: Status
-    summary: list[None] = Field(description="Always empty.")
-    content: list[OutputReasoningText]
+    summary: list[OutputSummary] = Field(
+        description="The reasoning, if the request asks for a summary."
+    )
+    content: list[OutputReasoningText] = Field(description="The reasoning, without a summary.")
+    encrypted_content: str | None = Field(
+        default=None, description="The reasoning, sealed. Only the same server can read it."
+    )
 
 
 class IncompleteDetails(BaseModel):
@@ -101,7 +122,10 @@ class ResponseObject(BaseModel):
     incomplete_details: IncompleteDetails | None
     model: str
     output: list[
-        Annotated[OutputMessage | OutputCall | OutputReasoning, Field(discriminator="type")]
+        Annotated[
+            OutputMessage | OutputCall | OutputCustomCall | OutputReasoning,
+            Field(discriminator="type"),
+        ]
     ]
     usage: ResponseUsage | None = Field(description="Null until the end of the answer.")
     background: Literal[False]
