@@ -1,14 +1,18 @@
 """Tools and reasoning of `/v1/responses` as coding agents send them, through the openai SDK."""
 
+import gzip
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import openai
 import pytest
+import zstandard
 from openai.types.responses import Response
 
+from stoker.inference.openai.item_messages import SUMMARIZE, SUMMARY
 from stoker.inference.openai.items import ReasoningItem
 from stoker.inference.openai.lark_expressions import LarkError, expression_of
 from stoker.inference.openai.seals import AccountSeals
@@ -68,6 +72,44 @@ pytestmark = pytest.mark.usefixtures("random_model")
 
 def lark(definition: str) -> dict[str, Any]:
     return {**LARK_TOOL, "format": {**LARK_TOOL["format"], "definition": definition}}
+
+
+REFUSED_TOOLS: list[Any] = [
+    ([{**LARK_TOOL, "format": {"type": "grammar"}}], "tools[0].format.syntax", ""),
+    ([{**LARK_TOOL, "format": {"type": "xml"}}], "tools[0].format", "grammar"),
+    (
+        [TEXT_TOOL, {**REGEX_TOOL, "format": {**REGEX_TOOL["format"], "definition": "(a"}}],
+        "tools[1].format.definition",
+        "",
+    ),
+    (
+        [
+            {
+                **LARK_TOOL,
+                "format": {**LARK_TOOL["format"], "definition": 'start: "a" start?'},
+            }
+        ],
+        "tools[0].format.definition",
+        "recursive",
+    ),
+    ([TEXT_TOOL, TEXT_TOOL], "tools[1].name", "another tool"),
+    ([{**NAMESPACE, "tools": []}], "tools[0].tools", ""),
+    ([{**NAMESPACE, "tools": [{"type": "mcp"}]}], "tools[0].tools[0].type", "your own"),
+    ([{**NAMESPACE, "name": "n" * 60}], "tools[0].tools[0].name", "too long"),
+    ([{**TOOL, "name": f"t{number}"} for number in range(1000)], "tools", "128"),
+    (
+        [
+            {
+                **NAMESPACE,
+                "name": f"n{number}",
+                "tools": [{**TOOL, "name": f"t{place}"} for place in range(100)],
+            }
+            for number in range(2)
+        ],
+        "tools",
+        "200 tools; the limit is 128",
+    ),
+]
 
 
 def choice(name: str, **more: Any) -> dict[str, Any]:
@@ -157,42 +199,7 @@ class TestCustomTools:
 
     @pytest.mark.parametrize(
         ("tools", "param", "words"),
-        [
-            ([{**LARK_TOOL, "format": {"type": "grammar"}}], "tools[0].format.syntax", ""),
-            ([{**LARK_TOOL, "format": {"type": "xml"}}], "tools[0].format", "grammar"),
-            (
-                [TEXT_TOOL, {**REGEX_TOOL, "format": {**REGEX_TOOL["format"], "definition": "(a"}}],
-                "tools[1].format.definition",
-                "",
-            ),
-            (
-                [
-                    {
-                        **LARK_TOOL,
-                        "format": {**LARK_TOOL["format"], "definition": 'start: "a" start?'},
-                    }
-                ],
-                "tools[0].format.definition",
-                "recursive",
-            ),
-            ([TEXT_TOOL, TEXT_TOOL], "tools[1].name", "another tool"),
-            ([{**NAMESPACE, "tools": []}], "tools[0].tools", ""),
-            ([{**NAMESPACE, "tools": [{"type": "mcp"}]}], "tools[0].tools[0].type", "your own"),
-            ([{**NAMESPACE, "name": "n" * 60}], "tools[0].tools[0].name", "too long"),
-            ([{**TOOL, "name": f"t{number}"} for number in range(1000)], "tools", "128"),
-            (
-                [
-                    {
-                        **NAMESPACE,
-                        "name": f"n{number}",
-                        "tools": [{**TOOL, "name": f"t{place}"} for place in range(100)],
-                    }
-                    for number in range(2)
-                ],
-                "tools",
-                "200 tools; the limit is 128",
-            ),
-        ],
+        REFUSED_TOOLS,
         ids=str,
     )
     def test_refused(self, account: httpx.Client, tools: list[Any], param: str, words: str) -> None:
@@ -291,8 +298,8 @@ class TestReasoning:
         reasoning, message = ask(account, **fields)["output"]
         sealed = reasoning["encrypted_content"]
         assert "let me see" not in sealed
-        item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": sealed}
-        given = [
+        item: Any = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": sealed}
+        given: Any = [
             {"role": "user", "content": QUESTION},
             item,
             message,
@@ -309,7 +316,7 @@ class TestReasoning:
             ],
         )
         assert answer["output"][0]["content"][0]["text"] == expected.content
-        counted = sdk.responses.input_tokens.count(model=MODEL, input=given)  # type: ignore[arg-type]
+        counted = sdk.responses.input_tokens.count(model=MODEL, input=given)
         assert counted.input_tokens == answer["usage"]["input_tokens"]
 
     def test_sealed_in_a_stream(self, account: httpx.Client) -> None:
@@ -346,6 +353,94 @@ class TestReasoning:
             AccountSeals(secret, "acct_other").open(item.encrypted_content or "", "reasoning")
             is None
         )
+
+
+class TestCompaction:
+    turns: Sequence[Any] = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "world"},
+        {"role": "user", "content": QUESTION},
+    ]
+
+    @pytest.fixture
+    def compacted(self, account: httpx.Client) -> dict[str, Any]:
+        given = [*self.turns, {"type": "compaction_trigger"}]
+        return ask(account, input=given, tools=[TOOL], store=False, max_output_tokens=12)
+
+    def test_one_item(self, compacted: dict[str, Any]) -> None:
+        (item,) = compacted["output"]
+        assert item["type"] == "compaction" and item["id"].startswith("cmp_")
+        assert item["encrypted_content"].startswith("stoker1.resp_")
+        assert compacted["object"] == "response"
+        assert compacted["usage"]["output_tokens"] == 12
+        Response.model_validate(compacted, strict=True)
+
+    def test_means_the_models_summary(
+        self, account: httpx.Client, sdk: openai.OpenAI, compacted: dict[str, Any]
+    ) -> None:
+        asked = [*self.turns, {"role": "user", "content": SUMMARIZE}]
+        summary = sdk.chat.completions.create(
+            model=MODEL,
+            messages=asked,  # type: ignore[arg-type]
+            max_tokens=12,
+        )
+        text = (summary.choices[0].message.content or "").strip()
+        last = {"role": "user", "content": "and Rome?"}
+        answer = ask(account, input=[*compacted["output"], last])
+        expected = ask(account, input=[{"role": "user", "content": SUMMARY + text}, last])
+        assert answer["output"][0]["content"] == expected["output"][0]["content"]
+        assert answer["usage"]["input_tokens"] == expected["usage"]["input_tokens"]
+
+    def test_stream(self, account: httpx.Client) -> None:
+        given = [*self.turns, {"type": "compaction_trigger"}]
+        received = streamed(account, input=given, max_output_tokens=12)
+        types = [event["type"] for event in received]
+        assert types[2:4] == ["response.output_item.added", "response.output_item.done"]
+        assert received[3]["item"]["type"] == "compaction"
+        assert len(types) == 5
+
+    def test_endpoint(self, sdk: openai.OpenAI, account: httpx.Client) -> None:
+        compacted = sdk.responses.compact(model=MODEL, input=list(self.turns))
+        assert compacted.object == "response.compaction"
+        (item,) = compacted.output
+        assert item.type == "compaction"
+        given: Any = [item.model_dump(), {"role": "user", "content": "and Rome?"}]
+        assert ask(account, input=given, max_output_tokens=5)["output"]
+
+    def test_a_conversation_that_does_not_fit(self, account: httpx.Client) -> None:
+        long = [{"role": "user", "content": f"{n} " + "word " * 60} for n in range(60)]
+        answer = ask(account, input=[*long, {"type": "compaction_trigger"}], max_output_tokens=12)
+        assert answer["output"][0]["type"] == "compaction"
+        assert answer["usage"]["input_tokens"] < 1024
+
+    def test_refused(self, account: httpx.Client, compacted: dict[str, Any]) -> None:
+        last = {"role": "user", "content": "hi"}
+        error = refused(account, input=[{"type": "compaction_trigger"}, last])
+        assert error["param"] == "input[1]" and "must be the last" in error["message"]
+        sealed = compacted["output"][0]["encrypted_content"]
+        wrong = [{"type": "compaction", "encrypted_content": sealed[:-6]}, last]
+        error = refused(account, input=wrong)
+        assert error["param"] == "input[0].encrypted_content"
+        assert "Send the conversation itself" in error["message"]
+        # Sealed text of one kind is not text of another.
+        assert refused(account, input=[{"type": "reasoning", "encrypted_content": sealed}, last])
+
+
+@pytest.mark.parametrize("path", ["", "/input_tokens", "/compact"])
+@pytest.mark.parametrize("encoding", ["zstd", "gzip"])
+def test_compressed_bodies(account: httpx.Client, path: str, encoding: str) -> None:
+    pack = gzip.compress if encoding == "gzip" else zstandard.ZstdCompressor().compress
+    body = json.dumps({"model": MODEL, "input": QUESTION, "max_output_tokens": 5}).encode()
+    json_type = {"content-type": "application/json"}
+    headers = {"content-encoding": encoding, **json_type}
+    plain = account.post(
+        f"{PATH}{path}", content=body, headers={"content-type": headers["content-type"]}
+    )
+    answer = account.post(f"{PATH}{path}", content=pack(body), headers=headers)
+    assert (plain.status_code, answer.status_code) == (200, 200), answer.text
+    assert answer.json().keys() == plain.json().keys()
+    bomb = pack(b'{"input": "' + b" " * (64 << 20))
+    assert account.post(f"{PATH}{path}", content=bomb, headers=headers).status_code == 413
 
 
 class TestLark:

@@ -229,6 +229,7 @@ EXCLUDED: Mapping[str, str] = {
     "POST /v1/images/edits": _OPENAI,
     "POST /v1/images/generations": _OPENAI,
     "POST /v1/responses": _OPENAI,
+    "POST /v1/responses/compact": _OPENAI,
     "POST /v1/responses/input_tokens": _OPENAI,
     "POST /v1/messages": _ANTHROPIC,
     "POST /v1/messages/count_tokens": _ANTHROPIC,

@@ -7,6 +7,8 @@ from typing import Any
 from stoker.base.errors import InvalidRequestError
 from stoker.inference.openai.call_arguments import arguments_of
 from stoker.inference.openai.items import (
+    CompactionItem,
+    CompactionTrigger,
     CustomCallItem,
     FunctionCallItem,
     Input,
@@ -23,10 +25,23 @@ from stoker.inference.openai.messages import RefusalPart
 from stoker.inference.openai.response_tools import INPUT, template_name
 from stoker.wire.generation_request import as_text, image_part, text_content, text_part
 
+SUMMARIZE = (
+    "Summarize the conversation so far, so that it can be continued from your summary alone. Keep "
+    "the task, decisions, facts, names of files, results of tools and open steps. Write only the "
+    "summary."
+)
+"""Message of the user that asks for a compaction."""
+SUMMARY = "Summary of the conversation so far:\n\n"
 
-def for_template(given: Input, instructions: str | None) -> list[dict[str, Any]]:
+
+def for_template(
+    given: Input, instructions: str | None, *, summarizes: bool = False
+) -> list[dict[str, Any]]:
     """Returns the messages in the form of chat templates. Raises `InvalidRequestError` that names
     the field.
+
+    Args:
+        summarizes: if True, the last message asks the model to summarize the conversation.
     """
     if isinstance(given, str):
         given = [MessageItem(role="user", content=given)]
@@ -42,6 +57,8 @@ def for_template(given: Input, instructions: str | None) -> list[dict[str, Any]]
             "'custom_tool_call_output' after it.",
             "input",
         )
+    if summarizes:
+        messages.found.append({"role": "user", "content": SUMMARIZE})
     return messages.found
 
 
@@ -59,11 +76,21 @@ class _Messages:
     open_calls: dict[str, None] = field(default_factory=dict[str, None])
     """Ids of calls that wait for their output, in order."""
 
+    is_over: bool = False
+    """True after the item that must be the last."""
+
     def add(self, item: InputItem, place: str) -> None:
+        if self.is_over:
+            raise _wrong(
+                f"'{place}' comes after an item 'compaction_trigger', which must be the last.",
+                place,
+            )
         if isinstance(item, OutputItem):
             self._output(item, place)
             return
-        of_answer = not isinstance(item, MessageItem) or item.role == "assistant"
+        of_answer = isinstance(item, FunctionCallItem | CustomCallItem | ReasoningItem) or (
+            isinstance(item, MessageItem) and item.role == "assistant"
+        )
         if self.open_calls and (self.turn is None or not of_answer):
             first = next(iter(self.open_calls))
             raise _wrong(
@@ -82,6 +109,11 @@ class _Messages:
                 self._call(item, {INPUT: item.input}, place)
             case ReasoningItem():
                 self._reasoning(item)
+            case CompactionItem():
+                self.turn = None
+                self.found.append({"role": "user", "content": SUMMARY + item.summary})
+            case CompactionTrigger():
+                self.is_over = True
             case OtherItem():  # Rejected by validation.
                 return
 

@@ -47,7 +47,8 @@ def _other_item(value: str) -> str:
         )
     raise ValueError(
         f"'{value}' is not supported. Items have the type 'message', 'function_call', "
-        "'function_call_output', 'custom_tool_call', 'custom_tool_call_output' or 'reasoning'"
+        "'function_call_output', 'custom_tool_call', 'custom_tool_call_output', "
+        "'reasoning', 'compaction' or 'compaction_trigger'"
     )
 
 
@@ -157,6 +158,28 @@ class ReasoningItem(OpenAIRequest):
         return "\n".join(part.text for part in self.content or self.summary or [])
 
 
+class CompactionItem(OpenAIRequest):
+    """Summary of the conversation before it, as this server sealed it."""
+
+    type: Literal["compaction"]
+    encrypted_content: Annotated[str, Field(max_length=MAX_SEALED_CHARS)]
+    _summary: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The text, after the item was opened."""
+        return self._summary
+
+    def open(self, summary: str) -> None:
+        self._summary = summary
+
+
+class CompactionTrigger(OpenAIRequest):
+    """As the last item: the answer is one item `compaction` instead of a message."""
+
+    type: Literal["compaction_trigger"]
+
+
 class OtherItem(OpenAIRequest):
     type: Annotated[str, Field(max_length=64), AfterValidator(_other_item)]
 
@@ -168,6 +191,8 @@ InputItem = Annotated[
     | Annotated[CustomCallItem, Tag("<custom_tool_call>")]
     | Annotated[OutputItem, Tag("<custom_tool_call_output>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[CompactionItem, Tag("<compaction>")]
+    | Annotated[CompactionTrigger, Tag("<compaction_trigger>")]
     | Annotated[SkipJsonSchema[OtherItem], Tag("<other>")],
     one_of(
         "message",
@@ -176,6 +201,8 @@ InputItem = Annotated[
         "custom_tool_call",
         "custom_tool_call_output",
         "reasoning",
+        "compaction",
+        "compaction_trigger",
         must_be="an object with a 'type' or a 'role'",
         kind=typed,
     ),

@@ -66,4 +66,16 @@ OPERATIONS: tuple[Operation[Any], ...] = (
         pipelines=GENERATING,
         answer=answer,
     ),
+    Operation(
+        path="/v1/responses/compact",
+        summary="Compact a conversation",
+        name="compact_response",
+        tag=TAG,
+        request=responses.CompactionRequest,
+        answers={JSON: response_object.CompactedConversation},
+        example=responses.EXAMPLE,
+        has_media_in_json=True,
+        pipelines=GENERATING,
+        answer=answer,
+    ),
 )

@@ -80,6 +80,14 @@ class OutputReasoning(BaseModel):
     )
 
 
+class OutputCompaction(BaseModel):
+    type: Literal["compaction"]
+    id: str
+    encrypted_content: str = Field(
+        description="Summary of the conversation, sealed. Only the same server can read it."
+    )
+
+
 class IncompleteDetails(BaseModel):
     reason: Literal["max_output_tokens"]
 
@@ -123,7 +131,7 @@ class ResponseObject(BaseModel):
     model: str
     output: list[
         Annotated[
-            OutputMessage | OutputCall | OutputCustomCall | OutputReasoning,
+            OutputMessage | OutputCall | OutputCustomCall | OutputReasoning | OutputCompaction,
             Field(discriminator="type"),
         ]
     ]
@@ -148,3 +156,13 @@ class ResponseObject(BaseModel):
     top_p: float | None
     truncation: Literal["auto", "disabled"]
     user: str | None
+
+
+class CompactedConversation(BaseModel):
+    id: str
+    object: Literal["response.compaction"]
+    created_at: int = Field(description="Unix seconds.")
+    output: list[OutputCompaction] = Field(
+        description="One item. It replaces all items of the input."
+    )
+    usage: ResponseUsage

@@ -3,13 +3,13 @@ conversation.
 """
 
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import Field, Tag, model_validator
 
 from stoker.inference.openai.item_messages import for_template
-from stoker.inference.openai.items import Input, served_only
+from stoker.inference.openai.items import CompactionTrigger, Input, served_only
 from stoker.inference.openai.messages import MAX_TOOLS, Text
 from stoker.inference.openai.prompting import TemplatedRequest
 from stoker.inference.openai.response_formats import (
@@ -167,6 +167,8 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
     )
 
     endpoint = "responses"
+    compaction_object: ClassVar = "response"
+    """Type of the answer that contains a compaction."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -192,9 +194,14 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         return ToolList(self.tools or [])
 
     @property
+    def compacts(self) -> bool:
+        """True if the answer is a compaction of the conversation."""
+        return not isinstance(self.input, str) and isinstance(self.input[-1], CompactionTrigger)
+
+    @property
     def is_sealed(self) -> bool:
-        """True if the answer contains sealed reasoning."""
-        return ENCRYPTED in (self.include or [])
+        """True if the answer contains sealed text."""
+        return ENCRYPTED in (self.include or []) or self.compacts
 
     @property
     def summary(self) -> Summary | None:
@@ -207,6 +214,8 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
 
     def generation(self, answer: dict[str, Any]) -> Generation:
         """Returns the internal form. Raises `InvalidRequestError`."""
+        if self.compacts:
+            return self._compaction(answer)
         has_logprobs = LOGPROBS in (self.include or [])
         tools = self.tool_list.for_model(
             self.tool_choice, parallel=self.parallel_tool_calls is not False
@@ -240,6 +249,26 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
                 "calls": self.tool_list.calls(),
                 "summarizes": self.summary is not None,
             },
+        )
+
+    def _compaction(self, answer: dict[str, Any]) -> Generation:
+        """Returns the request for a summary of the conversation. Tools and forms do not apply."""
+        return Generation(
+            api="responses",
+            prompts=[
+                Conversation(
+                    messages=for_template(self.input, self.instructions, summarizes=True),
+                    effort=self.reasoning.effort if self.reasoning else None,
+                    effort_field="reasoning.effort",
+                    variables=self.chat_template_kwargs or {},
+                    # A conversation that no longer fits is the usual reason for a compaction.
+                    truncate=True,
+                )
+            ],
+            sampling=self.sampling(max_tokens=self.max_output_tokens, logprobs=None),
+            stream=bool(self.stream),
+            limit_field="max_output_tokens",
+            answer=answer | {"settings": self._settings(), "compacts": self.compaction_object},
         )
 
     def asked_format(self) -> Guide | None:
@@ -295,3 +324,16 @@ class InputTokensRequest(ResponseRequest):
     def generation(self, answer: dict[str, Any]) -> Generation:
         generation = super().generation(answer)
         return msgspec.structs.replace(generation, api="input_tokens", guide=None, stream=False)
+
+
+class CompactionRequest(ResponseRequest):
+    """Request that replaces a conversation by one item. Answers are never streamed."""
+
+    compaction_object: ClassVar = "response.compaction"
+
+    @property
+    def compacts(self) -> bool:
+        return True
+
+    def generation(self, answer: dict[str, Any]) -> Generation:
+        return msgspec.structs.replace(super().generation(answer), stream=False)

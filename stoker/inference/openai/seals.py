@@ -1,7 +1,7 @@
 """Seals the texts that clients keep for the server, with keys of one account's responses."""
 
 from stoker.base.errors import InvalidRequestError
-from stoker.inference.openai.items import Input, ReasoningItem, ReasoningText
+from stoker.inference.openai.items import CompactionItem, Input, ReasoningItem, ReasoningText
 from stoker.store.secret import ServerSecret
 from stoker.wire.sealed_text import Kind, TextSeal, response_of
 
@@ -25,7 +25,8 @@ class AccountSeals:
 def has_sealed(given: Input) -> bool:
     """Returns True if an input contains sealed text."""
     return not isinstance(given, str) and any(
-        isinstance(item, ReasoningItem) and item.encrypted_content for item in given
+        isinstance(item, CompactionItem | ReasoningItem) and item.encrypted_content
+        for item in given
     )
 
 
@@ -37,15 +38,23 @@ def open_input(given: Input, seals: AccountSeals) -> None:
     if isinstance(given, str):
         return
     for index, item in enumerate(given):
+        if isinstance(item, CompactionItem):
+            summary = seals.open(item.encrypted_content, "compaction")
+            if summary is None:
+                raise _unreadable(index, "Send the conversation itself.")
+            item.open(summary)
         if not isinstance(item, ReasoningItem) or not item.encrypted_content:
             continue
         text = seals.open(item.encrypted_content, "reasoning")
         if text is not None:
             item.content = [ReasoningText(type="reasoning_text", text=text)]
         elif not item.text:
-            field = f"input[{index}].encrypted_content"
-            raise InvalidRequestError(
-                f"'{field}' was changed, or was not sealed by this server for this account. Leave "
-                "the item out, or send its text in 'summary'.",
-                param=field,
-            )
+            raise _unreadable(index, "Leave the item out, or send its text in 'summary'.")
+
+
+def _unreadable(index: int, way: str) -> InvalidRequestError:
+    field = f"input[{index}].encrypted_content"
+    return InvalidRequestError(
+        f"'{field}' was changed, or was not sealed by this server for this account. {way}",
+        param=field,
+    )

@@ -103,6 +103,9 @@ class ResponseWriter:
         self._summarizes: bool = generation.answer.get("summarizes", False)
         seal: dict[str, Any] | None = generation.answer.get("seal")
         self._seal = TextSeal(**seal) if seal else None
+        self._compacts: str | None = generation.answer.get("compacts")
+        """Type of the answer that contains a compaction. None for other answers."""
+        self._summary: list[str] = []
         self._stream = generation.stream
         self._number = 0
         """Sequence number of the next event."""
@@ -117,11 +120,16 @@ class ResponseWriter:
         return created + self._event("response.in_progress", response=response)
 
     def add(self, choice: int, events: Sequence[Event]) -> bytes:
-        return b"".join([self._noted(event) for event in events])
+        noted = self._summarized if self._compacts else self._noted
+        return b"".join([noted(event) for event in events])
 
     def end(self, usage: Usage) -> bytes:
         status = "incomplete" if self._finish == "length" else "completed"
         response = self._response(status, usage)
+        if self._compacts == "response.compaction":
+            names = ("id", "created_at", "output", "usage")
+            fields = {name: response[name] for name in names}
+            return sse.encode({"object": self._compacts, **fields})
         if self._stream:
             return self._event(f"response.{status}", response=response)
         return sse.encode(response)
@@ -180,6 +188,23 @@ class ResponseWriter:
         return written + self._close(
             "incomplete" if event.is_cut or event.reason == "length" else "completed"
         )
+
+    def _summarized(self, event: Event) -> bytes:
+        if isinstance(event, Text) and not event.reasoning:
+            self._summary.append(event.text)
+        if not isinstance(event, Finished):
+            return b""
+        self._finish = event.reason
+        summary = "".join(self._summary).strip()
+        sealed = self._seal.seal(summary, "compaction") if self._seal else ""
+        item = {
+            "id": f"cmp_{secrets.token_hex(12)}",
+            "type": "compaction",
+            "encrypted_content": sealed,
+        }
+        self._output.append(item)
+        added = self._event("response.output_item.added", output_index=0, item=item)
+        return added + self._event("response.output_item.done", output_index=0, item=item)
 
     # --- items ---
 
