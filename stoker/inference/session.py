@@ -64,6 +64,10 @@ class CallSession:
         self._user = user
 
     @property
+    def caller(self) -> Principal:
+        return self._caller
+
+    @property
     def settings(self) -> Settings:
         return self.calls.settings
 

@@ -784,11 +784,9 @@ class TestRefused:
                 {"input": [{"type": "reasoning", "encrypted_content": "x"}]},
                 "input[0].encrypted_content",
             ),
-            ({"previous_response_id": "resp_1"}, "previous_response_id"),
             ({"conversation": "conv_1"}, "conversation"),
             ({"prompt": {"id": "pmpt_1"}}, "prompt"),
-            ({"background": True}, "background"),
-            ({"store": True}, "store"),
+            ({"background": True, "store": False}, "background"),
             ({"truncation": "some"}, "truncation"),
             ({"context_management": [{"type": "compaction"}]}, "context_management"),
             ({"max_tool_calls": 0}, "max_tool_calls"),
@@ -855,8 +853,8 @@ class TestRefused:
         assert error["message"]
 
     def test_says_what_would_be_right(self, sdk: openai.OpenAI) -> None:
-        with pytest.raises(openai.BadRequestError, match="Send the whole conversation as 'input'"):
-            sdk.responses.create(model=MODEL, input="hi", previous_response_id="resp_1")
+        with pytest.raises(openai.BadRequestError, match="send the whole conversation as 'input'"):
+            sdk.responses.create(model=MODEL, input="hi", conversation="conv_1")
 
     def test_input_is_required(self, account: httpx.Client) -> None:
         response = account.post(PATH, json={"model": MODEL})

@@ -125,7 +125,7 @@ class ResponseObject(BaseModel):
     object: Literal["response"]
     created_at: int = Field(description="Unix seconds.")
     completed_at: int | None
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
     error: FailureDetails | None
     incomplete_details: IncompleteDetails | None
     model: str
@@ -136,18 +136,18 @@ class ResponseObject(BaseModel):
         ]
     ]
     usage: ResponseUsage | None = Field(description="Null until the end of the answer.")
-    background: Literal[False]
+    background: bool
     instructions: str | None
     max_output_tokens: int | None
     max_tool_calls: int | None
     metadata: dict[str, str]
     parallel_tool_calls: bool
-    previous_response_id: None
+    previous_response_id: str | None
     prompt_cache_key: str | None
     reasoning: dict[str, str | None]
     safety_identifier: str | None
     service_tier: Literal["default"]
-    store: Literal[False]
+    store: bool
     temperature: float | None
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]

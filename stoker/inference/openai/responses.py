@@ -1,6 +1,4 @@
-"""`POST /v1/responses`: the request. Nothing is stored, so `input` must contain the whole
-conversation.
-"""
+"""`POST /v1/responses`: the request."""
 
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -144,14 +142,16 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
             "Limits calls of hosted tools. No effect, because hosted tools are not supported."
         ),
     )
-    background: Annotated[
-        Literal[False] | None,
-        served_only(False, why="is not supported: responses are not stored. Use 'stream'"),
-    ] = None
-    store: Annotated[
-        Literal[False] | None,
-        served_only(False, why="is not supported: nothing is stored. Leave it out or send false"),
-    ] = None
+    background: bool | None = Field(
+        default=None, description="True: answer at once, work as a job, and store the response."
+    )
+    store: bool | None = Field(
+        default=None,
+        description="True: store the response with its input. Default: `background`.",
+    )
+    previous_response_id: Name | None = Field(
+        default=None, description="Stored response that the conversation continues."
+    )
     metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = Field(
         default=None, max_length=16, description="Repeated in the answer."
     )
@@ -185,6 +185,8 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
                 if chosen_name(tool) not in known:
                     place = ("tool_choice", "tools", index, "name")
                     raise refusal("is not among the tools", *place)
+        if self.background and self.store is False:
+            raise refusal("needs \"store\": true, or no 'store'", "background")
         if self.bad_words and self.tools and self.tool_choice != "none":
             raise refusal(NOT_IN_CALLS, "bad_words")
         return self
@@ -197,6 +199,10 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
     def compacts(self) -> bool:
         """True if the answer is a compaction of the conversation."""
         return not isinstance(self.input, str) and isinstance(self.input[-1], CompactionTrigger)
+
+    @property
+    def stores(self) -> bool:
+        return bool(self.store or self.background)
 
     @property
     def is_sealed(self) -> bool:
@@ -286,13 +292,13 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         """
         choice = self.tool_choice or "auto"
         return {
-            "background": False,
+            "background": bool(self.background),
             "instructions": self.instructions,
             "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": self.max_tool_calls,
             "metadata": self.metadata or {},
             "parallel_tool_calls": self.parallel_tool_calls is not False,
-            "previous_response_id": None,
+            "previous_response_id": self.previous_response_id,
             "prompt_cache_key": self.prompt_cache_key,
             "reasoning": {
                 "effort": self.reasoning.effort if self.reasoning else None,
@@ -300,7 +306,7 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
             },
             "safety_identifier": self.safety_identifier,
             "service_tier": "default",
-            "store": False,
+            "store": self.stores,
             "temperature": self.temperature,
             "text": {"format": self._format.model_dump(by_alias=True), **self._verbosity()},
             "tool_choice": choice
@@ -321,6 +327,10 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
 class InputTokensRequest(ResponseRequest):
     """Request that only counts the input tokens of a response."""
 
+    @property
+    def stores(self) -> bool:
+        return False
+
     def generation(self, answer: dict[str, Any]) -> Generation:
         generation = super().generation(answer)
         return msgspec.structs.replace(generation, api="input_tokens", guide=None, stream=False)
@@ -334,6 +344,10 @@ class CompactionRequest(ResponseRequest):
     @property
     def compacts(self) -> bool:
         return True
+
+    @property
+    def stores(self) -> bool:
+        return False
 
     def generation(self, answer: dict[str, Any]) -> Generation:
         return msgspec.structs.replace(super().generation(answer), stream=False)
