@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
 
 import msgspec
 
@@ -42,6 +42,33 @@ class Mirror(Protocol):
         *,
         is_streamed: bool = False,
     ) -> None: ...
+
+
+class ResponseKeeper(Protocol):
+    """Stores responses of `/v1/responses`. A folder above provides it."""
+
+    async def extend(self, caller: Principal, body: Any, /) -> None:
+        """Puts the items of earlier responses before a request's input.
+
+        Raises `NotFoundError` and `ConflictError` for an earlier response that cannot be used.
+        """
+        ...
+
+    async def enqueue(
+        self, caller: Principal, entry: DirectoryEntry, record: Any, /
+    ) -> Mapping[str, Any]:
+        """Stores a response that is answered in the background. Returns it."""
+        ...
+
+    async def keep(
+        self, caller: Principal, entry: DirectoryEntry, record: Any, response: bytes, /
+    ) -> None:
+        """Stores a response that was answered."""
+        ...
+
+    def follow(self, account_id: str, response_id: str, /) -> AsyncGenerator[bytes]:
+        """Yields the events of a response in the background."""
+        ...
 
 
 def check_serves(entry: DirectoryEntry, pipelines: Collection[str]) -> None:
@@ -81,6 +108,8 @@ class Calls(Platform):
     credits: CreditCheck
     mirror: Mirror | None = None
     """Receives answered calls of deployments that have mirrors."""
+    keeper: ResponseKeeper | None = None
+    """Stores responses. None if these calls store nothing."""
 
     def of_version(self, entry: DirectoryEntry, version_id: str) -> tuple[Self, DirectoryEntry]:
         """Returns calls that reach one version of a deployment only, and its entry for them.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from stoker.inference.calls import Calls, Mirror
+from stoker.inference.calls import Calls, Mirror, ResponseKeeper
 from stoker.inference.models import router as models
 from stoker.inference.routes import router as calls
 from stoker.platform.parts import ServerParts
@@ -19,6 +19,13 @@ class Mirroring:
     offer: Mirror
 
 
+@dataclass(frozen=True)
+class Keeping:
+    """Stores responses. A folder above provides it."""
+
+    keeper: ResponseKeeper
+
+
 def unmirrored_calls(parts: ServerParts) -> Calls:
     """Returns calls whose answers are offered to no mirror, such as those of the mirrors."""
     return Calls(
@@ -28,7 +35,12 @@ def unmirrored_calls(parts: ServerParts) -> Calls:
 
 def _calls(parts: ServerParts) -> Calls:
     mirroring = parts.find(Mirroring)
-    return replace(unmirrored_calls(parts), mirror=mirroring.offer if mirroring else None)
+    keeping = parts.find(Keeping)
+    return replace(
+        unmirrored_calls(parts),
+        mirror=mirroring.offer if mirroring else None,
+        keeper=keeping.keeper if keeping else None,
+    )
 
 
 RESOURCE = Resource(name="inference", parts=[_calls], routers=[calls, models])

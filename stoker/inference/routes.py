@@ -16,7 +16,7 @@ from stoker.inference import bodies
 from stoker.inference.calls import Calls
 from stoker.inference.operation import Answer, Operation, StreamedAnswer
 from stoker.inference.registry import OPERATIONS
-from stoker.inference.session import VERSION, CallSession
+from stoker.inference.session import CallSession
 from stoker.inference.streaming import Streamed, unless_gone
 from stoker.platform.web.context import part_of
 from stoker.platform.web.prefix import base_url
@@ -58,8 +58,7 @@ async def respond(operation: Operation[Any], request: Request) -> Response:
         has_media_in_json=operation.has_media_in_json,
     )
     response = await unless_gone(request, _response(request, operation.run(session, body)))
-    if session.version_id:
-        response.headers[VERSION] = session.version_id
+    response.headers.update(session.headers())
     return response
 
 

@@ -56,14 +56,29 @@ class CallSession:
         self.base_url = base_url
         self.version_id: str | None = None
         """Id of the version that was called, if the deployment has several."""
+        self.answer_headers: Mapping[str, str] = _NO_HEADERS
+        """Further headers of the answer."""
         self._caller = caller
         self._wait_s = wait_s
         self._headers = headers
         self._user = user
 
     @property
+    def caller(self) -> Principal:
+        return self._caller
+
+    @property
     def settings(self) -> Settings:
         return self.calls.settings
+
+    def add_header(self, name: str, value: str) -> None:
+        """Adds a header to the answer."""
+        self.answer_headers = {**self.answer_headers, name: value}
+
+    def headers(self) -> dict[str, str]:
+        """Returns the headers that the call adds to the answer."""
+        version = {VERSION: self.version_id} if self.version_id else {}
+        return {**version, **self.answer_headers}
 
     async def target(self, body: ModelBody, pipelines: Collection[str]) -> DirectoryEntry:
         """Returns the deployment that a request names: see `Calls.target`."""

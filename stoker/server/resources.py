@@ -18,6 +18,7 @@ from stoker.workloads.agents.resource import RESOURCE as AGENTS
 from stoker.workloads.evaluation.checks.resource import RESOURCE as CHECKS
 from stoker.workloads.evaluation.replay.resource import RESOURCE as REPLAY
 from stoker.workloads.evaluation.trials.resource import RESOURCE as TRIALS
+from stoker.workloads.responses.resource import RESOURCE as RESPONSES
 from stoker.workloads.rollouts.resource import RESOURCE as ROLLOUTS
 from stoker.workloads.videos.resource import RESOURCE as VIDEOS
 
@@ -37,6 +38,7 @@ RESOURCES = Resources(
         ERASURE,
         FILES,
         VIDEOS,
+        RESPONSES,
         AGENTS,
         TELEMETRY,
         USAGE,

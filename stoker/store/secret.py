@@ -49,6 +49,7 @@ class ServerSecret:
     def _use(self, key: bytes) -> None:
         self._fernet = Fernet(key)
         self._signing = _derived(key, b"stoker signed links")
+        self._deriving = _derived(key, b"stoker derived keys")
 
     async def agree(self, database: Database) -> None:
         """Adopts the secret that all servers of a database share. If they have none yet, the
@@ -138,6 +139,10 @@ class ServerSecret:
     def signed(self, text: str, signature: str) -> bool:
         """Returns True if a signature, which may be any string, matches the text."""
         return hmac.compare_digest(self.sign(text).encode(), signature.encode())
+
+    def derive(self, purpose: str) -> bytes:
+        """Returns a key of 32 bytes for a purpose."""
+        return hmac.digest(self._deriving, purpose.encode(), hashlib.sha256)
 
     def seal(self, data: bytes) -> bytes:
         return self._fernet.encrypt(data)

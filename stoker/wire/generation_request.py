@@ -99,6 +99,16 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     parallel: bool = True
     schema_field: str = "tools[{}].function.parameters"
     """Place of a function's schema in the request, for errors."""
+    fields: list[str] = []
+    """Places of all functions' schemas. Empty: `schema_field` names them."""
+    forms: dict[str, dict[str, Any]] = {}
+    """Maps a function's name to the schema that its arguments must match, if the model is shown a
+    looser one. The request is rejected if the model's format of calls cannot enforce it.
+    """
+
+    def field(self, place: int) -> str:
+        """Returns the place of a function's schema in the request."""
+        return self.fields[place] if self.fields else self.schema_field.format(place)
 
     def offered(self) -> list[dict[str, Any]]:
         """Returns the functions that are shown to the model and may be called."""

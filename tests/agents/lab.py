@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import delete, event
 
 from stoker.base.ids import Prefix, new_id
+from stoker.platform.sealing import Sealer, new_key
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
@@ -19,7 +20,6 @@ from stoker.workloads.agents import repository
 from stoker.workloads.agents.events import JournalEvent
 from stoker.workloads.agents.followers import Followers
 from stoker.workloads.agents.journal import Journal, JournalWriter
-from stoker.workloads.agents.sealing import Sealer, new_key
 from stoker.workloads.agents.work import read
 
 TOKEN = "of the holder"

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from stoker.base.errors import InternalError
+from stoker.platform.sealing import Sealer
 from stoker.store import db, waiting
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.agents import Run, RunEvent
@@ -27,7 +28,6 @@ from stoker.workloads.agents.events import (
 )
 from stoker.workloads.agents.followers import Followers
 from stoker.workloads.agents.journal import LostError, append, sealed
-from stoker.workloads.agents.sealing import Sealer
 from tests.agents.lab import Lab, counted_commits
 from tests.agents.support import parsed
 

@@ -13,6 +13,7 @@ from sqlalchemy import JSON, Column, String, select, update
 
 import stoker.demo
 from stoker.base.ids import Prefix, new_id
+from stoker.platform.sealing import Sealer
 from stoker.server.backups.creating import create
 from stoker.server.backups.restoring import restore
 from stoker.store import db
@@ -21,7 +22,6 @@ from stoker.store.tables.agents import Run, RunEvent
 from stoker.store.tables.deployments import DeploymentEvent, VersionComparison
 from stoker.store.tables.files import File, FileUpload
 from stoker.store.tables.usage import Holding, Transfer
-from stoker.workloads.agents.sealing import Sealer
 from tests.artifacts.support import ARTIFACTS
 from tests.deployments.routes import PAGES, STREAMS, places
 from tests.deployments.support import DEPLOYMENTS
@@ -136,6 +136,7 @@ async def fill(app: App, client: httpx.AsyncClient) -> dict[str, str]:
         "/v1/agent", name="a", model="chat", tools=[{"type": "function", "function": function}]
     )
     run = await post(f"/v1/agent/{agent['id']}/runs", input="hello")
+    response = await post("/v1/responses", model="chat", input="hello", background=True)
     key = await post("/v1/api-keys", scope="account")
     trial = {"engine": "torch", "dtype": "float32", "status": "measured", "measure": "texts"}
     tally = {"live": {"calls": 1}, "mirror": {"calls": 1}, "texts": 1, "equal_texts": 1}
@@ -196,7 +197,7 @@ async def fill(app: App, client: httpx.AsyncClient) -> dict[str, str]:
         **{"account_id": account_id, "artifact_id": artifact_id, "deployment_id": deployment_id},
         **{"version_id": version_id, "agent_id": agent["id"], "run_id": run["id"]},
         **{"key_id": key["id"], "video_id": made["video"].id, "trial_id": made["trial"].id},
-        **{"file_id": made["file"].id, "model": "ner"},
+        **{"file_id": made["file"].id, "model": "ner", "response_id": response["id"]},
         "file_upload_id": made["file_upload"].id,
         **{"upload_id": upload_id, "holding_id": made["holding"].id},
     }

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
+import zstandard
 
 from tests.support.app import App, serving
 
@@ -15,7 +16,6 @@ BODY = json.dumps({"name": "zebra"}).encode()
 
 
 def zstd(content: bytes) -> bytes:
-    zstandard = pytest.importorskip("zstandard")
     return zstandard.ZstdCompressor().compress(content)
 
 

@@ -52,6 +52,18 @@ class JobSettings(BaseSettings):
         le=1_000_000,
         description="Maximum number of queued and running agent runs of an account.",
     )
+    responses_queued: int = Field(
+        default=1024,
+        ge=1,
+        le=1_000_000,
+        description="Maximum number of queued and running background responses of a deployment.",
+    )
+    response_retention_days: float = Field(
+        default=30,
+        gt=0,
+        le=36_500,
+        description="Days after which a stored response is deleted, with its content.",
+    )
     agent_run_retention_days: float = Field(
         default=30,
         gt=0,

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from stoker.base.errors import InvalidRequestError
-from stoker.inference.openai import chat, completions, response_object
-from stoker.inference.openai import responses as responses_api
+from stoker.inference.openai import chat, completions
 from stoker.inference.openai.messages import check_images
 from stoker.inference.operation import (
     EVENTS,
@@ -24,10 +23,10 @@ from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.wire import schema_limits as limits
 from stoker.wire.generation_request import Generation
 
-_TAG = "Generated text"
+TAG = "Generated text"
 CHAT_PREFIX = "chatcmpl-"
 """Prefix of the ids of chat completions."""
-_RESPONSE = "resp_"
+RESPONSE_PREFIX = "resp_"
 
 
 class GenerationBody(Protocol):
@@ -62,7 +61,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
         path="/v1/chat/completions",
         summary="Create a chat completion",
         name="create_chat_completion",
-        tag=_TAG,
+        tag=TAG,
         request=chat.ChatRequest,
         answers={JSON: chat.ChatCompletion, EVENTS: None},
         example=chat.EXAMPLE,
@@ -74,36 +73,12 @@ OPERATIONS: tuple[Operation[Any], ...] = (
         path="/v1/completions",
         summary="Create a completion",
         name="create_completion",
-        tag=_TAG,
+        tag=TAG,
         request=completions.CompletionRequest,
         answers={JSON: completions.Completion, EVENTS: None},
         example=completions.EXAMPLE,
         pipelines=GENERATING,
         answer=answering("cmpl-"),
-    ),
-    Operation(
-        path="/v1/responses",
-        summary="Create a response",
-        name="create_response",
-        tag=_TAG,
-        request=responses_api.ResponseRequest,
-        answers={JSON: response_object.ResponseObject, EVENTS: None},
-        example=responses_api.EXAMPLE,
-        has_media_in_json=True,
-        pipelines=GENERATING,
-        answer=answering(_RESPONSE),
-    ),
-    Operation(
-        path="/v1/responses/input_tokens",
-        summary="Count the input tokens of a response",
-        name="count_the_input_tokens_of_response",
-        tag=_TAG,
-        request=responses_api.InputTokensRequest,
-        answers={JSON: response_object.InputTokens},
-        example=responses_api.EXAMPLE,
-        has_media_in_json=True,
-        pipelines=GENERATING,
-        answer=answering(_RESPONSE),
     ),
 )
 
@@ -133,7 +108,7 @@ def _check_schemas(generation: Generation) -> None:
     schemas: list[tuple[str, Any]] = []
     if tools := generation.tools:
         schemas += [
-            (tools.schema_field.format(index), tool["function"].get("parameters"))
+            (tools.field(index), tool["function"].get("parameters"))
             for index, tool in enumerate(tools.functions)
         ]
     if (guide := generation.guide) and guide.kind == "json_schema":

@@ -41,11 +41,27 @@ class OutputCall(BaseModel):
     status: Status
     call_id: str = Field(description="Id that the `function_call_output` must repeat.")
     name: str
+    namespace: str | None = Field(default=None, description="Namespace of the tool, if it has one.")
     arguments: str = Field(description="JSON.")
+
+
+class OutputCustomCall(BaseModel):
+    type: Literal["custom_tool_call"]
+    id: str
+    status: Status
+    call_id: str = Field(description="Id that the `custom_tool_call_output` must repeat.")
+    name: str
+    namespace: str | None = Field(default=None, description="Namespace of the tool, if it has one.")
+    input: str
 
 
 class OutputReasoningText(BaseModel):
     type: Literal["reasoning_text"]
+    text: str
+
+
+class OutputSummary(BaseModel):
+    type: Literal["summary_text"]
     text: str
 
 
@@ -55,8 +71,21 @@ class OutputReasoning(BaseModel):
     type: Literal["reasoning"]
     id: str
     status: Status
-    summary: list[None] = Field(description="Always empty.")
-    content: list[OutputReasoningText]
+    summary: list[OutputSummary] = Field(
+        description="The reasoning, if the request asks for a summary."
+    )
+    content: list[OutputReasoningText] = Field(description="The reasoning, without a summary.")
+    encrypted_content: str | None = Field(
+        default=None, description="The reasoning, sealed. Only the same server can read it."
+    )
+
+
+class OutputCompaction(BaseModel):
+    type: Literal["compaction"]
+    id: str
+    encrypted_content: str = Field(
+        description="Summary of the conversation, sealed. Only the same server can read it."
+    )
 
 
 class IncompleteDetails(BaseModel):
@@ -96,26 +125,29 @@ class ResponseObject(BaseModel):
     object: Literal["response"]
     created_at: int = Field(description="Unix seconds.")
     completed_at: int | None
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
     error: FailureDetails | None
     incomplete_details: IncompleteDetails | None
     model: str
     output: list[
-        Annotated[OutputMessage | OutputCall | OutputReasoning, Field(discriminator="type")]
+        Annotated[
+            OutputMessage | OutputCall | OutputCustomCall | OutputReasoning | OutputCompaction,
+            Field(discriminator="type"),
+        ]
     ]
     usage: ResponseUsage | None = Field(description="Null until the end of the answer.")
-    background: Literal[False]
+    background: bool
     instructions: str | None
     max_output_tokens: int | None
     max_tool_calls: int | None
     metadata: dict[str, str]
     parallel_tool_calls: bool
-    previous_response_id: None
+    previous_response_id: str | None
     prompt_cache_key: str | None
     reasoning: dict[str, str | None]
     safety_identifier: str | None
     service_tier: Literal["default"]
-    store: Literal[False]
+    store: bool
     temperature: float | None
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
@@ -124,3 +156,13 @@ class ResponseObject(BaseModel):
     top_p: float | None
     truncation: Literal["auto", "disabled"]
     user: str | None
+
+
+class CompactedConversation(BaseModel):
+    id: str
+    object: Literal["response.compaction"]
+    created_at: int = Field(description="Unix seconds.")
+    output: list[OutputCompaction] = Field(
+        description="One item. It replaces all items of the input."
+    )
+    usage: ResponseUsage

@@ -1,21 +1,27 @@
-"""`POST /v1/responses`: the request. Nothing is stored, so `input` must contain the whole
-conversation.
-"""
+"""`POST /v1/responses`: the request."""
 
-from typing import Annotated, Any, Literal, Self
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
-from pydantic import BeforeValidator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
-from stoker.inference.openai.answer_forms import check_schema_is_named
-from stoker.inference.openai.items import Input, for_template, served_only
-from stoker.inference.openai.messages import FUNCTION_NAME, MAX_TOOLS, Text
+from stoker.inference.openai.item_messages import for_template
+from stoker.inference.openai.items import CompactionTrigger, Input, served_only
+from stoker.inference.openai.messages import MAX_TOOLS, Text
 from stoker.inference.openai.prompting import TemplatedRequest
 from stoker.inference.openai.response_formats import (
     JsonObjectFormat,
     JsonSchema,
     TextFormat,
     schema_guide,
+)
+from stoker.inference.openai.response_tools import (
+    AllowedResponseTools,
+    ChosenResponseTool,
+    Tool,
+    ToolList,
+    chosen_name,
 )
 from stoker.inference.openai.sampling import (
     MAX_TOKENS,
@@ -27,69 +33,11 @@ from stoker.inference.openai.sampling import (
 from stoker.inference.openai.unions import one_of
 from stoker.models.tasks.base import refusal
 from stoker.wire import generation_request as wire
-from stoker.wire.generation_request import Conversation, Generation, Guide, Tools
+from stoker.wire.generation_request import Conversation, Generation, Guide
 
 EXAMPLE: dict[str, Any] = {"model": "tiny-chat", "input": "What is the capital of France?"}
 LOGPROBS = "message.output_text.logprobs"
-
-
-def _own_function(value: Any) -> Any:
-    if isinstance(value, str) and value != "function":
-        raise ValueError(f"'{value}' is not supported. Tools must be functions of your own")
-    return value
-
-
-_NO_PROGRAMS = "is not supported: models call functions directly, not through programs"
-_NO_SEARCH = "is not supported: tools are not searched. Send all that may be called"
-
-
-class FunctionTool(OpenAIRequest):
-    type: Annotated[Literal["function"], BeforeValidator(_own_function)]
-    name: str = Field(pattern=FUNCTION_NAME)
-    description: Text | None = None
-    parameters: dict[str, Any] | None = Field(
-        default=None, max_length=4096, description="A JSON schema of an object."
-    )
-    strict: bool | None = Field(
-        default=None, description="Reject a schema that cannot be fully enforced."
-    )
-    allowed_callers: Annotated[
-        list[Literal["direct"]] | None, served_only(["direct"], why=_NO_PROGRAMS)
-    ] = Field(default=None, max_length=1)
-    defer_loading: Annotated[Literal[False] | None, served_only(False, why=_NO_SEARCH)] = None
-    async_: Annotated[Literal[False] | None, served_only(False, why="is not supported here")] = (
-        Field(default=None, alias="async")
-    )
-    output_schema: Annotated[None, served_only(why=_NO_PROGRAMS)] = None
-
-    checks_spelling = True
-
-    @model_validator(mode="before")
-    @classmethod
-    def _has_its_schema(cls, data: Any) -> Any:
-        check_schema_is_named(cls, data, "parameters")
-        return data
-
-    def for_template(self) -> dict[str, Any]:
-        fields = {"name", "description", "parameters", "strict"}
-        return {"type": "function", "function": self.model_dump(include=fields, exclude_none=True)}
-
-    def echo(self) -> dict[str, Any]:
-        fields = {"type", "name", "description", "parameters"}
-        return {**self.model_dump(include=fields), "strict": bool(self.strict)}
-
-
-class ChosenFunction(OpenAIRequest):
-    type: Annotated[Literal["function"], BeforeValidator(_own_function)]
-    name: str = Field(pattern=FUNCTION_NAME)
-
-
-class AllowedFunctions(OpenAIRequest):
-    """Restricts the tools that may be called. The model is shown no others."""
-
-    type: Literal["allowed_tools"]
-    mode: Literal["auto", "required"]
-    tools: list[ChosenFunction] = Field(min_length=1, max_length=MAX_TOOLS)
+ENCRYPTED = "reasoning.encrypted_content"
 
 
 class SchemaFormat(JsonSchema):
@@ -119,7 +67,7 @@ class TextConfig(OpenAIRequest):
     )
 
 
-_UNSUMMARIZED = "is not supported. The answer contains the reasoning that the model wrote"
+Summary = Literal["auto", "concise", "detailed"]
 
 
 class ReasoningConfig(OpenAIRequest):
@@ -128,8 +76,12 @@ class ReasoningConfig(OpenAIRequest):
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         default=None, description="For models whose chat template supports `reasoning_effort`."
     )
-    summary: Annotated[None, served_only(why=_UNSUMMARIZED)] = None
-    generate_summary: Annotated[None, served_only(why=_UNSUMMARIZED)] = None
+    summary: Summary | None = Field(
+        default=None,
+        description="Any value: the reasoning is in `summary`, as the model wrote it, instead of "
+        "in `content`. Models here write no separate summary.",
+    )
+    generate_summary: Summary | None = Field(default=None, description="As `summary`.")
     context: Annotated[
         Literal["auto"] | None,
         served_only("auto", why="is not supported: the chat template decides. Leave it out"),
@@ -138,9 +90,6 @@ class ReasoningConfig(OpenAIRequest):
         Literal["standard"] | None,
         served_only("standard", why="is not supported: models here have one mode. Leave it out"),
     ] = None
-
-
-_SCHEMA_FIELD = "tools[{}].parameters"
 
 
 class ResponseRequest(TemplatedRequest, GenerationRequest):
@@ -154,18 +103,24 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         Field(
             default=None,
             max_length=8,
-            description="Reasoning is in the answer as the model wrote it and is never encrypted.",
+            description="`reasoning.encrypted_content`: the reasoning is also sealed, for clients "
+            "that send it back.",
         )
     )
-    tools: list[FunctionTool] | None = Field(default=None, max_length=MAX_TOOLS)
+    tools: list[Tool] | None = Field(
+        default=None,
+        max_length=MAX_TOOLS,
+        description="Hosted tools, such as `web_search`, are left out. The header "
+        "`x-stoker-dropped` names their types.",
+    )
     tool_choice: (
         Annotated[
             Annotated[Literal["none", "auto", "required"], Tag("<str>")]
-            | Annotated[AllowedFunctions, Tag("<allowed_tools>")]
-            | Annotated[ChosenFunction, Tag("<other>")],
+            | Annotated[AllowedResponseTools, Tag("<allowed_tools>")]
+            | Annotated[ChosenResponseTool, Tag("<other>")],
             one_of(
                 "allowed_tools",
-                must_be="'none', 'auto', 'required', one function or 'allowed_tools'",
+                must_be="'none', 'auto', 'required', one tool or 'allowed_tools'",
             ),
         ]
         | None
@@ -187,14 +142,16 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
             "Limits calls of hosted tools. No effect, because hosted tools are not supported."
         ),
     )
-    background: Annotated[
-        Literal[False] | None,
-        served_only(False, why="is not supported: responses are not stored. Use 'stream'"),
-    ] = None
-    store: Annotated[
-        Literal[False] | None,
-        served_only(False, why="is not supported: nothing is stored. Leave it out or send false"),
-    ] = None
+    background: bool | None = Field(
+        default=None, description="True: answer at once, work as a job, and store the response."
+    )
+    store: bool | None = Field(
+        default=None,
+        description="True: store the response with its input. Default: `background`.",
+    )
+    previous_response_id: Name | None = Field(
+        default=None, description="Stored response that the conversation continues."
+    )
     metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = Field(
         default=None, max_length=16, description="Repeated in the answer."
     )
@@ -210,29 +167,52 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
     )
 
     endpoint = "responses"
+    compaction_object: ClassVar = "response"
+    """Type of the answer that contains a compaction."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.top_logprobs and LOGPROBS not in (self.include or []):
             raise refusal(f'needs "include": ["{LOGPROBS}"]', "top_logprobs")
-        if not self.tools and self.tool_choice not in (None, "none", "auto"):
-            raise refusal("needs 'tools'", "tool_choice")
-        for index, tool in enumerate(self.tools or []):
-            if any(tool.name == other.name for other in (self.tools or [])[:index]):
-                raise refusal(
-                    f"'{tool.name}' is also the name of another tool", "tools", index, "name"
-                )
-        known = {tool.name for tool in self.tools or []}
-        if isinstance(self.tool_choice, ChosenFunction) and self.tool_choice.name not in known:
+        known = self.tool_list.by_name
+        choice = self.tool_choice
+        if not known and choice not in (None, "none", "auto"):
+            raise refusal("needs 'tools' of your own", "tool_choice")
+        if isinstance(choice, ChosenResponseTool) and chosen_name(choice) not in known:
             raise refusal("is not among the tools", "tool_choice", "name")
-        if isinstance(self.tool_choice, AllowedFunctions):
-            for index, tool in enumerate(self.tool_choice.tools):
-                if tool.name not in known:
+        if isinstance(choice, AllowedResponseTools):
+            for index, tool in enumerate(choice.tools):
+                if chosen_name(tool) not in known:
                     place = ("tool_choice", "tools", index, "name")
                     raise refusal("is not among the tools", *place)
+        if self.background and self.store is False:
+            raise refusal("needs \"store\": true, or no 'store'", "background")
         if self.bad_words and self.tools and self.tool_choice != "none":
             raise refusal(NOT_IN_CALLS, "bad_words")
         return self
+
+    @cached_property
+    def tool_list(self) -> ToolList:
+        return ToolList(self.tools or [])
+
+    @property
+    def compacts(self) -> bool:
+        """True if the answer is a compaction of the conversation."""
+        return not isinstance(self.input, str) and isinstance(self.input[-1], CompactionTrigger)
+
+    @property
+    def stores(self) -> bool:
+        return bool(self.store or self.background)
+
+    @property
+    def is_sealed(self) -> bool:
+        """True if the answer contains sealed text."""
+        return ENCRYPTED in (self.include or []) or self.compacts
+
+    @property
+    def summary(self) -> Summary | None:
+        reasoning = self.reasoning
+        return (reasoning.summary or reasoning.generate_summary) if reasoning else None
 
     @property
     def _format(self) -> TextFormat | JsonObjectFormat | SchemaFormat:
@@ -240,8 +220,12 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
 
     def generation(self, answer: dict[str, Any]) -> Generation:
         """Returns the internal form. Raises `InvalidRequestError`."""
+        if self.compacts:
+            return self._compaction(answer)
         has_logprobs = LOGPROBS in (self.include or [])
-        tools = self._tools()
+        tools = self.tool_list.for_model(
+            self.tool_choice, parallel=self.parallel_tool_calls is not False
+        )
         forced = tools is not None and tools.choice == "required"
         return Generation(
             api="responses",
@@ -265,31 +249,32 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
             guide=None if forced else self.form(),
             stream=bool(self.stream),
             limit_field="max_output_tokens",
-            answer=answer | {"settings": self._settings()},
+            answer=answer
+            | {
+                "settings": self._settings(),
+                "calls": self.tool_list.calls(),
+                "summarizes": self.summary is not None,
+            },
         )
 
-    def _tools(self) -> Tools | None:
-        if not self.tools:
-            return None
-        functions = [tool.for_template() for tool in self.tools]
-        if isinstance(self.tool_choice, ChosenFunction):
-            name = self.tool_choice.name
-            return Tools(
-                functions=functions,
-                choice="required",
-                name=name,
-                parallel=False,
-                schema_field=_SCHEMA_FIELD,
-            )
-        choice, allowed = self.tool_choice or "auto", None
-        if isinstance(choice, AllowedFunctions):
-            choice, allowed = choice.mode, [tool.name for tool in choice.tools]
-        return Tools(
-            functions=functions,
-            choice=choice,
-            allowed=allowed,
-            parallel=self.parallel_tool_calls is not False,
-            schema_field=_SCHEMA_FIELD,
+    def _compaction(self, answer: dict[str, Any]) -> Generation:
+        """Returns the request for a summary of the conversation. Tools and forms do not apply."""
+        return Generation(
+            api="responses",
+            prompts=[
+                Conversation(
+                    messages=for_template(self.input, self.instructions, summarizes=True),
+                    effort=self.reasoning.effort if self.reasoning else None,
+                    effort_field="reasoning.effort",
+                    variables=self.chat_template_kwargs or {},
+                    # A conversation that no longer fits is the usual reason for a compaction.
+                    truncate=True,
+                )
+            ],
+            sampling=self.sampling(max_tokens=self.max_output_tokens, logprobs=None),
+            stream=bool(self.stream),
+            limit_field="max_output_tokens",
+            answer=answer | {"settings": self._settings(), "compacts": self.compaction_object},
         )
 
     def asked_format(self) -> Guide | None:
@@ -307,25 +292,27 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         """
         choice = self.tool_choice or "auto"
         return {
-            "background": False,
+            "background": bool(self.background),
             "instructions": self.instructions,
             "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": self.max_tool_calls,
             "metadata": self.metadata or {},
             "parallel_tool_calls": self.parallel_tool_calls is not False,
-            "previous_response_id": None,
+            "previous_response_id": self.previous_response_id,
             "prompt_cache_key": self.prompt_cache_key,
             "reasoning": {
                 "effort": self.reasoning.effort if self.reasoning else None,
-                "summary": None,
+                "summary": self.summary,
             },
             "safety_identifier": self.safety_identifier,
             "service_tier": "default",
-            "store": False,
+            "store": self.stores,
             "temperature": self.temperature,
             "text": {"format": self._format.model_dump(by_alias=True), **self._verbosity()},
-            "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
-            "tools": [tool.echo() for tool in self.tools or []],
+            "tool_choice": choice
+            if isinstance(choice, str)
+            else choice.model_dump(exclude_none=True),
+            "tools": self.tool_list.echo(),
             "top_logprobs": self.top_logprobs or 0,
             "top_p": self.top_p,
             "truncation": self.truncation or "disabled",
@@ -340,6 +327,27 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
 class InputTokensRequest(ResponseRequest):
     """Request that only counts the input tokens of a response."""
 
+    @property
+    def stores(self) -> bool:
+        return False
+
     def generation(self, answer: dict[str, Any]) -> Generation:
         generation = super().generation(answer)
         return msgspec.structs.replace(generation, api="input_tokens", guide=None, stream=False)
+
+
+class CompactionRequest(ResponseRequest):
+    """Request that replaces a conversation by one item. Answers are never streamed."""
+
+    compaction_object: ClassVar = "response.compaction"
+
+    @property
+    def compacts(self) -> bool:
+        return True
+
+    @property
+    def stores(self) -> bool:
+        return False
+
+    def generation(self, answer: dict[str, Any]) -> Generation:
+        return msgspec.structs.replace(super().generation(answer), stream=False)

@@ -4,9 +4,9 @@ Limits apply to the decompressed bytes. Only a little is decompressed at a time,
 body that expands without end is refused early.
 """
 
+import asyncio
 import zlib
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any, Protocol
 
 from starlette.datastructures import Headers
@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope
 from stoker.base.errors import InvalidRequestError, UnsupportedMediaTypeError
 
 PIECE_BYTES = 64 * 1024
+_PIECES_PER_TURN = 16
 _ZSTD_STEP_BYTES = 256
 """Input bytes per step. A zstd block of four bytes may expand to 128 KiB."""
 _ZSTD_WINDOW_BYTES = 8 << 20
@@ -95,9 +96,8 @@ _DECODERS: dict[str, Callable[[], ContentDecoder]] = {
     "gzip": lambda: _Zlib(16 + zlib.MAX_WBITS),
     "x-gzip": lambda: _Zlib(16 + zlib.MAX_WBITS),
     "deflate": lambda: _Zlib(zlib.MAX_WBITS),
+    "zstd": _Zstd,
 }
-if find_spec("zstandard"):
-    _DECODERS["zstd"] = _Zstd
 ACCEPTED = tuple(name for name in _DECODERS if not name.startswith("x-"))
 
 
@@ -113,9 +113,10 @@ def decoded(scope: Scope, receive: Receive) -> Receive:
     make = _DECODERS.get(encoding)
     decoder = make() if make else None
     is_over = is_done = False
+    pieces = 0
 
     async def decoded_receive() -> Message:
-        nonlocal is_over, is_done
+        nonlocal is_over, is_done, pieces
         if decoder is None:
             raise UnsupportedMediaTypeError(
                 f"The Content-Encoding {encoding[:64]!a} is not supported. Use "
@@ -124,6 +125,10 @@ def decoded(scope: Scope, receive: Receive) -> Receive:
             )
         while not is_done:
             if piece := decoder.take():
+                pieces += 1
+                if pieces % _PIECES_PER_TURN == 0:
+                    # A body of few bytes may expand to many pieces. Others get their turn between.
+                    await asyncio.sleep(0)
                 return {"type": "http.request", "body": piece, "more_body": True}
             if is_over:
                 if not decoder.is_whole:

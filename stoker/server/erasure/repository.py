@@ -23,6 +23,7 @@ from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.imports import Import
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.nodes import Lease, Node
+from stoker.store.tables.responses import StoredResponse
 from stoker.store.tables.servers import (
     DeploymentChange,
     RateLevel,
@@ -47,6 +48,7 @@ OWNED: tuple[type[Base], ...] = (
     Holding,
     Import,
     Run,
+    StoredResponse,
     Transfer,
     Trial,
     UsageCount,
@@ -64,7 +66,7 @@ KEPT: Mapping[type[Base], str] = {
     SharedSecret: "belongs to no account",
 }
 """Maps each table with rows that stay to the reason."""
-_JOBS = (Import, Trial, Video)
+_JOBS = (Import, StoredResponse, Trial, Video)
 _WITH_WORK = (Deployment, Artifact, Agent, File, FileUpload, *_JOBS)
 """Tables with rows that stand for work or bytes. The work or bytes end before the rows are
 deleted.
@@ -110,8 +112,8 @@ def owned_by(account_id: str) -> dict[type[Base], ColumnElement[bool]]:
 
 
 async def erase_jobs(session: Session, account_id: str) -> None:
-    """Deletes the import, trial and video jobs of an account. Other jobs end with the object that
-    they belong to.
+    """Deletes the imports, stored responses, trials and videos of an account. Other jobs end with
+    the object that they belong to.
     """
     rows = owned_by(account_id)
     for table in _JOBS:

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 from stoker.base.config import Settings
 from stoker.base.errors import StokerError
-from stoker.inference.calls import check_serves
+from stoker.inference.calls import Calls, check_serves
 from stoker.inference.session import VERSION, CallSession, ModelBody
 from stoker.media.collect import Request as MediaRequest
 from stoker.registry.deployments import traffic
@@ -42,6 +42,14 @@ class WorkerSession(CallSession):
     @property
     def settings(self) -> Settings:
         return self._settings
+
+    @property
+    def calls(self) -> Calls:  # type: ignore[override]
+        # The answer needs the database or the secret, which only the server has.
+        raise HandOverError
+
+    def add_header(self, name: str, value: str) -> None:
+        raise HandOverError
 
     def base_url(self) -> str:  # type: ignore[override]
         raise HandOverError

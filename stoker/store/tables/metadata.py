@@ -17,6 +17,7 @@ from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.imports import Import
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.nodes import Lease, Node
+from stoker.store.tables.responses import StoredResponse
 from stoker.store.tables.servers import (
     DeploymentChange,
     RateLevel,
@@ -58,6 +59,7 @@ TABLES: tuple[type[Base], ...] = (
     SchemaSupportRow,
     Server,
     SharedSecret,
+    StoredResponse,
     Transfer,
     Trial,
     Upload,

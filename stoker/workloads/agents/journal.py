@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
+from stoker.platform.sealing import Sealer
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.agents import Run
@@ -20,7 +21,6 @@ from stoker.store.waiting import written
 from stoker.workloads.agents import repository
 from stoker.workloads.agents.events import DELTAS, JournalEvent
 from stoker.workloads.agents.followers import Followers
-from stoker.workloads.agents.sealing import Sealer
 
 log = logging.getLogger(__name__)
 

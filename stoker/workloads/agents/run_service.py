@@ -15,6 +15,7 @@ from stoker.base.errors import (
 from stoker.base.ids import Prefix, new_id
 from stoker.inference.openai.messages import for_template
 from stoker.platform.quotas.limits import Quota
+from stoker.platform.sealing import Sealer, new_key
 from stoker.platform.web import idempotency
 from stoker.platform.web.principal import Principal
 from stoker.store import db
@@ -23,7 +24,6 @@ from stoker.store.tables.agents import ENDED, Agent, Run, RunStatus
 from stoker.workloads.agents import events, repository, schemas, service
 from stoker.workloads.agents.context import AgentContext
 from stoker.workloads.agents.journal import append
-from stoker.workloads.agents.sealing import Sealer, new_key
 from stoker.workloads.agents.transcript import RunInput
 from stoker.workloads.agents.work import usage
 

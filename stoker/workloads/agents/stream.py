@@ -8,6 +8,7 @@ from fastapi import Path, Request, Response
 
 from stoker.base.errors import NotFoundError
 from stoker.inference.streaming import Streamed, streamed
+from stoker.platform.sealing import Sealer
 from stoker.platform.web.lists import Page, PageQuery, json_page
 from stoker.runtime.interface import KEEP_ALIVE
 from stoker.store.db import Session
@@ -18,7 +19,6 @@ from stoker.workloads.agents import events, repository, run_service, schemas
 from stoker.workloads.agents.context import AgentContext
 from stoker.workloads.agents.events import JournalEvent
 from stoker.workloads.agents.followers import Follower
-from stoker.workloads.agents.sealing import Sealer
 from stoker.workloads.agents.work import read
 
 SILENCE_S = 15.0

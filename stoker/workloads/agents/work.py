@@ -10,6 +10,7 @@ import msgspec
 from stoker.base.errors import StokerError
 from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.platform.jobs.kind import Outcome
+from stoker.platform.sealing import Sealer
 from stoker.runtime.interface import OnProgress
 from stoker.store import db
 from stoker.store.db import Session
@@ -20,7 +21,6 @@ from stoker.workloads.agents import events, repository
 from stoker.workloads.agents.context import AgentContext
 from stoker.workloads.agents.events import JournalEvent
 from stoker.workloads.agents.journal import LostError, append
-from stoker.workloads.agents.sealing import Sealer
 from stoker.workloads.agents.tool_servers import ToolServers
 from stoker.workloads.agents.transcript import RunInput, RunTranscript, ToolCall
 from stoker.workloads.agents.turn import Turn

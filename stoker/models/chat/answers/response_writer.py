@@ -22,18 +22,28 @@ from stoker.models.chat.answers.answer_events import (
     Usage,
 )
 from stoker.models.chat.answers.chat_writer import logprob
+from stoker.models.chat.answers.custom_input import CustomInput
 from stoker.models.chat.answers.text_blocks import TextBlocks, TextPiece
 from stoker.wire import sse
 from stoker.wire.generation_request import Generation
+from stoker.wire.sealed_text import TextSeal
 
-Kind = Literal["message", "reasoning", "function_call"]
+Kind = Literal["message", "reasoning", "function_call", "custom_tool_call"]
 
-_PREFIXES: dict[Kind, str] = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+_PREFIXES: dict[Kind, str] = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+}
 _EVENTS: dict[Kind, str] = {
     "message": "response.output_text",
     "reasoning": "response.reasoning_text",
     "function_call": "response.function_call_arguments",
+    "custom_tool_call": "response.custom_tool_call_input",
 }
+_SUMMARY = "response.reasoning_summary_text"
+_PART, _SUMMARY_PART = "response.content_part", "response.reasoning_summary_part"
 
 
 @dataclass
@@ -46,11 +56,32 @@ class _Item:
     body: dict[str, Any]
     pieces: list[str] = field(default_factory=list[str])
     logprobs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    is_summary: bool = False
+    """True for reasoning that is reported as a summary."""
+    input: CustomInput = field(default_factory=CustomInput)
+    """Input of a custom tool."""
+
+    @property
+    def events(self) -> str:
+        """Beginning of the types of the text's events."""
+        return _SUMMARY if self.is_summary else _EVENTS[self.kind]
+
+    @property
+    def part_events(self) -> str:
+        return _SUMMARY_PART if self.is_summary else _PART
+
+    @property
+    def is_call(self) -> bool:
+        return self.kind in ("function_call", "custom_tool_call")
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
 
     def part(self) -> dict[str, Any]:
-        text = "".join(self.pieces)
+        text = self.text
         if self.kind == "reasoning":
-            return {"type": "reasoning_text", "text": text}
+            return {"type": "summary_text" if self.is_summary else "reasoning_text", "text": text}
         empty: list[Any] = []
         part: dict[str, Any] = {"type": "output_text", "text": text, "annotations": empty}
         return part | {"logprobs": self.logprobs}
@@ -67,6 +98,14 @@ class ResponseWriter:
             "model": generation.answer["model"],
             **generation.answer["settings"],
         }
+        self._calls: dict[str, dict[str, str]] = generation.answer.get("calls", {})
+        """Maps names that the model writes to fields of their calls."""
+        self._summarizes: bool = generation.answer.get("summarizes", False)
+        seal: dict[str, Any] | None = generation.answer.get("seal")
+        self._seal = TextSeal(**seal) if seal else None
+        self._compacts: str | None = generation.answer.get("compacts")
+        """Type of the answer that contains a compaction. None for other answers."""
+        self._summary: list[str] = []
         self._stream = generation.stream
         self._number = 0
         """Sequence number of the next event."""
@@ -81,11 +120,16 @@ class ResponseWriter:
         return created + self._event("response.in_progress", response=response)
 
     def add(self, choice: int, events: Sequence[Event]) -> bytes:
-        return b"".join([self._noted(event) for event in events])
+        noted = self._summarized if self._compacts else self._noted
+        return b"".join([noted(event) for event in events])
 
     def end(self, usage: Usage) -> bytes:
         status = "incomplete" if self._finish == "length" else "completed"
         response = self._response(status, usage)
+        if self._compacts == "response.compaction":
+            names = ("id", "created_at", "output", "usage")
+            fields = {name: response[name] for name in names}
+            return sse.encode({"object": self._compacts, **fields})
         if self._stream:
             return self._event(f"response.{status}", response=response)
         return sse.encode(response)
@@ -106,10 +150,9 @@ class ResponseWriter:
                 return self._text(piece) if piece else b""
             case CallBegun():
                 self._blocks.interrupt()
-                call = {"call_id": event.id, "name": event.name, "arguments": ""}
-                return self._close("completed") + self._open("function_call", call)
+                return self._close("completed") + self._begin_call(event)
             case CallArguments():
-                return self._write(event.text)
+                return self._write_call(event.text)
             case Finished():
                 return self._finished(event)
             case Echoed():  # Only in text completions.
@@ -125,6 +168,18 @@ class ResponseWriter:
             return self._open(kind, {"summary": empty, "content": empty})
         return self._open(kind, {"role": "assistant", "content": empty})
 
+    def _begin_call(self, event: CallBegun) -> bytes:
+        names = self._calls.get(event.name) or {"type": "function_call", "name": event.name}
+        kind: Kind = "custom_tool_call" if names["type"] == "custom_tool_call" else "function_call"
+        content = "input" if kind == "custom_tool_call" else "arguments"
+        return self._open(kind, {"call_id": event.id, **names, content: ""})
+
+    def _write_call(self, text: str) -> bytes:
+        item = self._item
+        if item and item.kind == "custom_tool_call":
+            text = item.input.add(text)
+        return self._write(text)
+
     def _finished(self, event: Finished) -> bytes:
         self._finish = event.reason
         written = b""
@@ -133,6 +188,23 @@ class ResponseWriter:
         return written + self._close(
             "incomplete" if event.is_cut or event.reason == "length" else "completed"
         )
+
+    def _summarized(self, event: Event) -> bytes:
+        if isinstance(event, Text) and not event.reasoning:
+            self._summary.append(event.text)
+        if not isinstance(event, Finished):
+            return b""
+        self._finish = event.reason
+        summary = "".join(self._summary).strip()
+        sealed = self._seal.seal(summary, "compaction") if self._seal else ""
+        item = {
+            "id": f"cmp_{secrets.token_hex(12)}",
+            "type": "compaction",
+            "encrypted_content": sealed,
+        }
+        self._output.append(item)
+        added = self._event("response.output_item.added", output_index=0, item=item)
+        return added + self._event("response.output_item.done", output_index=0, item=item)
 
     # --- items ---
 
@@ -143,12 +215,12 @@ class ResponseWriter:
         place: dict[str, Any] = {"item_id": identifier, "output_index": index}
         self._output.append(body)
         added = self._event("response.output_item.added", output_index=index, item=body)
-        if kind != "function_call":
-            place["content_index"] = 0
-        self._item = _Item(kind, place, body)
-        if kind == "function_call":
+        is_summary = self._summarizes and kind == "reasoning"
+        self._item = item = _Item(kind, place, body, is_summary=is_summary)
+        if item.is_call:
             return added
-        return added + self._event("response.content_part.added", **place, part=self._item.part())
+        place["summary_index" if is_summary else "content_index"] = 0
+        return added + self._event(f"{item.part_events}.added", **place, part=item.part())
 
     def _write(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         item = self._item
@@ -159,24 +231,33 @@ class ResponseWriter:
         if item.kind == "message":
             further["logprobs"] = [logprob(entry) for entry in logprobs]
             item.logprobs += further["logprobs"]
-        return self._event(f"{_EVENTS[item.kind]}.delta", **item.place, delta=text, **further)
+        return self._event(f"{item.events}.delta", **item.place, delta=text, **further)
 
     def _close(self, status: str) -> bytes:
         """Ends the current item, if one is open."""
         item, self._item = self._item, None
         if item is None:
             return b""
-        done = f"{_EVENTS[item.kind]}.done"
+        done = f"{item.events}.done"
+        written = b""
         if item.kind == "function_call":
-            item.body["arguments"] = "".join(item.pieces)
+            item.body["arguments"] = item.text
             called = {name: item.body[name] for name in ("name", "arguments")}
-            written = self._event(done, **item.place, **called)
+            written += self._event(done, **item.place, **called)
+        elif item.kind == "custom_tool_call":
+            rest = item.input.finish()
+            if rest:
+                written += self._event(f"{item.events}.delta", **item.place, delta=rest)
+            item.body["input"] = item.input.text
+            written += self._event(done, **item.place, input=item.input.text)
         else:
             part = item.part()
-            item.body["content"] = [part]
+            item.body["summary" if item.is_summary else "content"] = [part]
             texts = {name: part[name] for name in ("text", "logprobs") if name in part}
-            written = self._event(done, **item.place, **texts)
-            written += self._event("response.content_part.done", **item.place, part=part)
+            written += self._event(done, **item.place, **texts)
+            written += self._event(f"{item.part_events}.done", **item.place, part=part)
+        if item.kind == "reasoning" and self._seal:
+            item.body["encrypted_content"] = self._seal.seal(item.text, "reasoning")
         item.body["status"] = status
         index = item.place["output_index"]
         return written + self._event(

@@ -12,7 +12,7 @@ from stoker.models.chat.prompts.prompts import Prompts
 from stoker.models.llm.errors import FormError
 from stoker.models.llm.matcher import Matcher
 from stoker.models.stages.base import InputError
-from stoker.wire.generation_request import TOOLS_FIELD, Generation, Guide
+from stoker.wire.generation_request import TOOLS_FIELD, Generation, Guide, Tools
 
 _BEHIND_REASONING = ("json_object", "json_schema", "choice")
 """Forms that never describe reasoning themselves, unlike expressions and grammars."""
@@ -124,6 +124,8 @@ class Forms:
             return text
         form, auto = self._dialect.format, tools.choice == "auto"
         if form is None or not self._is_enforced(form, auto=auto) or self.problem:
+            if auto and tools.forms:
+                raise _unenforceable_input(tools, form)
             if auto and (text is None or not self._dialect.calls):
                 return text
             raise _unenforceable(text, form)
@@ -161,12 +163,24 @@ class Forms:
             raise
 
 
-def _unenforceable(text: Form | None, form: Format | None) -> InputError:
-    why = "the format of this model's tool calls is unknown."
+def _why_free(form: Format | None) -> str:
     if form is not None and form.why_free:
-        why = f"{form.why_free[0].lower()}{form.why_free[1:]}"
-    elif form is not None:
-        why = "the format of this model's tool calls is uncertain."
+        return f"{form.why_free[0].lower()}{form.why_free[1:]}"
+    certainty = "unknown" if form is None else "uncertain"
+    return f"the format of this model's tool calls is {certainty}."
+
+
+def _unenforceable_input(tools: Tools, form: Format | None) -> InputError:
+    names = [tool["function"]["name"] for tool in tools.functions]
+    field = tools.field(names.index(next(iter(tools.forms))))
+    way = 'Send the tool\'s format as {"type": "text"}.'
+    return InputError(
+        f"'{field}' cannot be enforced: {_why_free(form)} {way}", field=field, of_item=False
+    )
+
+
+def _unenforceable(text: Form | None, form: Format | None) -> InputError:
+    why = _why_free(form)
     if text is None:
         message, field = f"'tool_choice' cannot be enforced: {why}", "tool_choice"
     else:

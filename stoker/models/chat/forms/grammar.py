@@ -145,7 +145,7 @@ class Grammars:
         self, form: Format, tools: Tools, framing: Framing | None, values: JsonRules
     ) -> CallForm:
         functions = [
-            self._offered(tool["function"], tools.schema_field.format(place))
+            self._offered(enforced(tool["function"], tools), tools.field(place))
             for place, tool in enumerate(tools.functions)
             if tools.offers(tool) and tools.name in (None, tool["function"]["name"])
         ]
@@ -235,19 +235,25 @@ def asked_of_tools(tools: Tools) -> Sequence[RequestedForm]:
     """Returns the schemas of the functions that the answer may call."""
     requested: list[RequestedForm] = []
     for place, tool in enumerate(tools.functions):
-        function: Mapping[str, Any] = tool["function"]
+        function = enforced(tool["function"], tools)
         schema, strict = function.get("parameters"), bool(function.get("strict"))
         if schema and tools.offers(tool) and tools.name in (None, function["name"]):
             requested.append(
                 RequestedForm(
                     "json_schema",
                     closed(schema) if strict else schema,
-                    tools.schema_field.format(place),
+                    tools.field(place),
                     lenient=not strict,
                     tool=function["name"],
                 )
             )
     return requested
+
+
+def enforced(function: Mapping[str, Any], tools: Tools) -> Mapping[str, Any]:
+    """Returns a function with the schema that its arguments must match."""
+    form = tools.forms.get(function["name"])
+    return function if form is None else {**function, "parameters": form, "strict": True}
 
 
 def compiled(guide: Guide, field: str) -> str:

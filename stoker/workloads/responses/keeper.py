@@ -1,0 +1,240 @@
+"""Stores responses, and continues conversations from stored ones."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import msgspec
+
+from stoker.base.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    RateLimitError,
+)
+from stoker.inference.openai.messages import MAX_MESSAGES
+from stoker.inference.openai.response_calls import ResponseRecord
+from stoker.inference.openai.responses import ResponseRequest
+from stoker.platform.jobs import repository as jobs
+from stoker.platform.jobs.runner import JobRunner
+from stoker.platform.sealing import Sealer, new_key
+from stoker.platform.web.context import Platform
+from stoker.platform.web.principal import Principal, Scope
+from stoker.registry.deployments.directory import DirectoryEntry
+from stoker.runtime.interface import KEEP_ALIVE
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.jobs import UNFINISHED
+from stoker.store.tables.responses import ResponseStatus, StoredResponse
+from stoker.tenancy.keys.auth import Reach
+from stoker.workloads.responses import content, replay, repository
+
+MAX_CHAIN = 128
+"""Maximum number of earlier responses of a conversation."""
+MAX_CHAIN_BYTES = 4 << 20
+"""Maximum size of their requests and answers together."""
+_POLL_S = 0.5
+_KEEP_ALIVE_POLLS = 30
+
+
+class StoredResponses:
+    """The `ResponseKeeper`."""
+
+    def __init__(self, platform: Platform, runner: JobRunner[Any, Any]) -> None:
+        self._platform = platform
+        self._runner = runner
+
+    async def extend(self, caller: Principal, body: ResponseRequest) -> None:
+        if body.previous_response_id is None:
+            return
+        items = await self._chain(_reach(caller), body.previous_response_id)
+        own = content.items_of(body.input, "")
+        if len(items) + len(own) > MAX_MESSAGES:
+            raise _too_long(f"more than {MAX_MESSAGES} items")
+        for item in own:
+            del item["id"]
+        earlier = content.input_of(items)
+        now = body.input if not isinstance(body.input, str) else content.input_of(own)
+        body.input = [*earlier, *now]
+
+    async def _chain(self, reach: Reach, response_id: str) -> list[Any]:
+        """Returns the items of a response and of the responses that it continues, oldest first."""
+        found: list[StoredResponse] = []
+        size, next_id = 0, response_id
+        async with self._platform.database.reading() as session:
+            while next_id:
+                row = _usable(await repository.get(session, reach, next_id), next_id, response_id)
+                size += row.stored_bytes
+                found.append(row)
+                if len(found) > MAX_CHAIN or any(row.id == other.id for other in found[:-1]):
+                    raise _too_long(f"more than {MAX_CHAIN} responses")
+                if size > MAX_CHAIN_BYTES:
+                    raise _too_long(f"more than {MAX_CHAIN_BYTES} bytes")
+                next_id = row.parent_id or ""
+        items: list[Any] = []
+        for row in reversed(found):
+            opened = content.sealer(self._platform.secret, row)
+            items += opened.unseal(row.request)["input"]
+            items += opened.unseal(row.answer)["output"]
+            await asyncio.sleep(0)
+        return items
+
+    async def keep(
+        self, caller: Principal, entry: DirectoryEntry, record: ResponseRecord, response: bytes
+    ) -> None:
+        answered: dict[str, Any] = msgspec.json.decode(response)
+        row = self._row(caller, entry, record, answered)
+        failed = answered["status"] == "failed"
+        row.status = (ResponseStatus.FAILED if failed else ResponseStatus.COMPLETED).value
+        row.completed_at = db.now()
+        async with self._platform.database.transaction() as session:
+            session.add(row)
+
+    async def enqueue(
+        self, caller: Principal, entry: DirectoryEntry, record: ResponseRecord
+    ) -> Mapping[str, Any]:
+        queued: dict[str, Any] = {
+            "id": record.generation.answer["id"],
+            "object": "response",
+            "created_at": record.generation.answer["created"],
+            "model": entry.model,
+            **record.generation.answer["settings"],
+            "status": "queued",
+            "completed_at": None,
+            "error": None,
+            "incomplete_details": None,
+            "output": [],
+            "usage": None,
+        }
+        row = self._row(caller, entry, record, queued)
+        limit = self._platform.settings.responses_queued
+        async with self._platform.database.transaction() as session:
+            if await jobs.unfinished(session, StoredResponse, entry.deployment_id) >= limit:
+                raise RateLimitError(
+                    f"This deployment has {limit} responses that have not ended. Try again later.",
+                    code="queue_full",
+                    retry_after_s=10,
+                )
+            session.add(row)
+        self._runner.wake()
+        return queued
+
+    def _row(
+        self,
+        caller: Principal,
+        entry: DirectoryEntry,
+        record: ResponseRecord,
+        answered: dict[str, Any],
+    ) -> StoredResponse:
+        body, response_id = record.body, answered["id"]
+        request: dict[str, Any] = {"input": content.items_of(record.input, response_id)}
+        if body.background:
+            fields = body.model_dump(exclude={"input"}, exclude_unset=True, by_alias=True)
+            request["body"] = content.plain(fields)
+            request["whole_input"] = content.items_of(body.input, response_id)
+        key = new_key(self._platform.secret)
+        sealer = Sealer(self._platform.secret, key)
+        row = StoredResponse(
+            id=response_id,
+            account_id=entry.account_id,
+            deployment_id=entry.deployment_id,
+            api_key=caller.public_id,
+            model=entry.model,
+            parent_id=body.previous_response_id,
+            is_background=bool(body.background),
+            content_key=key,
+            request=sealer.seal(request),
+            answer=sealer.seal(answered),
+            status=ResponseStatus.QUEUED.value,
+            progress=0.0,
+            tries=0,
+            losses=0,
+            created_at=db.now(),
+        )
+        row.stored_bytes = len(row.request) + len(row.answer)
+        return row
+
+    def follow(self, account_id: str, response_id: str, after: int = -1) -> AsyncGenerator[bytes]:
+        """Yields the events of a response after a sequence number. Waits until it has ended."""
+        return self._events(Reach(account_id, None), response_id, after)
+
+    async def _events(self, reach: Reach, response_id: str, after: int) -> AsyncGenerator[bytes]:
+        number = polls = 0
+        yield b": response\n\n"
+        while True:
+            async with self._platform.database.reading() as session:
+                row = await get(session, reach, response_id)
+            response = content.response_of(self._platform.secret, row)
+            has_ended = row.status not in UNFINISHED
+            if polls == 0:
+                for kind, fields in replay.beginning(response):
+                    if number > after:
+                        yield replay.encoded(number, kind, fields)
+                    number += 1
+            if has_ended:
+                break
+            polls += 1
+            if polls % _KEEP_ALIVE_POLLS == 0:
+                yield KEEP_ALIVE
+            await asyncio.sleep(_POLL_S)
+        for kind, fields in replay.rest(response):
+            if number > after:
+                yield replay.encoded(number, kind, fields)
+            number += 1
+
+
+async def get(
+    session: Session, reach: Reach, response_id: str, *, lock: bool = False
+) -> StoredResponse:
+    """Raises `NotFoundError`."""
+    row = await repository.get(session, reach, response_id, lock=lock)
+    if row is None:
+        raise NotFoundError(
+            'Response not found. Only responses with "store": true are stored.',
+            code="response_not_found",
+        )
+    return row
+
+
+def _reach(caller: Principal) -> Reach:
+    account_id = caller.account_id or ""
+    is_limited = caller.scope is Scope.DEPLOYMENT
+    return Reach(account_id, caller.deployment_ids if is_limited else None)
+
+
+def _usable(row: StoredResponse | None, response_id: str, asked_id: str) -> StoredResponse:
+    """Returns an earlier response. Raises an error if it cannot be continued."""
+    field = "previous_response_id"
+    if row is None and response_id != asked_id:
+        raise NotFoundError(
+            f"'{asked_id[:64]}' continues a response that was deleted. Send the whole conversation "
+            "as 'input'.",
+            code="response_not_found",
+            param=field,
+        )
+    if row is None:
+        raise NotFoundError(
+            'The previous response was not found. Only responses with "store": true are stored.',
+            code="response_not_found",
+            param=field,
+        )
+    if row.status in UNFINISHED:
+        raise ConflictError(
+            f"The response '{row.id}' has not ended. Continue it when its status is 'completed'.",
+            code="response_not_ended",
+            param=field,
+        )
+    if row.status != ResponseStatus.COMPLETED:
+        raise InvalidRequestError(
+            f"The response '{row.id}' is {row.status}, so it cannot be continued.", param=field
+        )
+    return row
+
+
+def _too_long(limit: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"The conversation has {limit}, the limit of stored conversations. Compact it, or send it "
+        "as 'input'.",
+        code="conversation_too_long",
+        param="previous_response_id",
+    )
