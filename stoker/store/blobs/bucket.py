@@ -95,6 +95,15 @@ class Bucket(Blobs):
                 self._store, key, content, attributes=attributes, chunk_size=BLOCK_BYTES
             )
 
+    async def put_stream(
+        self, key: str, blocks: AsyncGenerator[bytes], content_type: str, *, most_bytes: int
+    ) -> None:
+        attributes = {"Content-Type": content_type} if content_type else None
+        async with contextlib.aclosing(blocks), self._asked("write", most_bytes):
+            await obstore.put_async(
+                self._store, key, blocks, attributes=attributes, chunk_size=BLOCK_BYTES
+            )
+
     async def size(self, key: str) -> int:
         async with self._asked("look at"):
             return (await obstore.head_async(self._store, key))["size"]

@@ -8,10 +8,11 @@ import asyncio
 import contextlib
 import ctypes
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import obstore
 from obstore.store import LocalStore
@@ -76,6 +77,21 @@ class Folder(Blobs):
         try:
             file.write(content)
             file.sync()
+        finally:
+            file.close()
+
+    async def put_stream(
+        self, key: str, blocks: AsyncGenerator[bytes], content_type: str = "", *, most_bytes: int
+    ) -> None:
+        file = await on_disk(PlacedBytes, self.local_path(key), 0)
+        try:
+            async with contextlib.aclosing(blocks):
+                async for block in blocks:
+                    await _finished(on_disk(file.write, block))
+            await _finished(on_disk(file.sync))
+        except BaseException:
+            self.discard(key)
+            raise
         finally:
             file.close()
 
@@ -280,6 +296,16 @@ class PlacedBytes:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+async def _finished(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits work in a thread. A thread cannot be cancelled, so this returns only after its end."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except BaseException:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 _COPY_BYTES = 1024 * 1024

@@ -117,6 +117,16 @@ class Blobs(ABC):
         """
 
     @abstractmethod
+    async def put_stream(
+        self, key: str, blocks: AsyncGenerator[bytes], content_type: str, *, most_bytes: int
+    ) -> None:
+        """Writes a new blob durably from blocks, like `put`. Closes the generator.
+
+        Args:
+            most_bytes: upper bound of the blob's size, for time limits.
+        """
+
+    @abstractmethod
     async def size(self, key: str) -> int: ...
 
     @abstractmethod
