@@ -28,6 +28,8 @@ class Prefix(StrEnum):
     AGENT = "agent"
     RUN = "run"
     FILE = "file"
+    FILE_UPLOAD = "upload"
+    FILE_PART = "part"
     EVENT = "evt"
     USAGE = "use"
     PRICE = "price"

@@ -1,10 +1,8 @@
 """Helpers for tests of batches."""
 
-import asyncio
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,6 @@ import openai
 from openai.types import Batch
 
 import stoker.demo
-from stoker.base.config import Settings
-from stoker.base.ids import Prefix, new_id
-from stoker.store import db
-from stoker.store.blobs import Blobs, open_blobs
-from stoker.store.db import Database
-from stoker.store.tables.files import File, Purpose
-from tests.support.server import Server
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
 EMBEDDINGS, CHAT = "/v1/embeddings", "/v1/chat/completions"
@@ -39,55 +30,11 @@ def embedding_lines(count: int, model: str = "embed") -> list[dict[str, Any]]:
     return [line(f"r{n}", EMBEDDINGS, model=model, input=f"text number {n}") for n in range(count)]
 
 
-async def store_file(
-    database: Database,
-    blobs: Blobs,
-    account_id: str,
-    content: bytes,
-    purpose: Purpose = Purpose.BATCH,
-) -> str:
-    """Stores an input file of an account. Returns its id."""
-    now = db.now()
-    file = File(
-        id=new_id(Prefix.FILE),
-        account_id=account_id,
-        deployment_id="",
-        purpose=purpose.value,
-        content_type="application/octet-stream",
-        filename="input.jsonl",
-        size=len(content),
-        created_at=now,
-        expires_at=now + timedelta(days=30),
-    )
-    await blobs.put(file.blob_key, content, file.content_type)
-    async with database.transaction() as session:
-        session.add(file)
-    return file.id
-
-
-def put_file(
-    server: Server,
-    account_id: str,
-    content: bytes,
-    purpose: Purpose = Purpose.BATCH,
-    **storage: Any,
-) -> str:
-    """Stores an input file of an account on a running server. Returns its id.
-
-    Args:
-        storage: settings of the server's database and blobs.
-    """
-    settings = Settings(data_dir=server.data_dir, **storage)
-
-    async def store() -> str:
-        database = Database(settings.resolved_database_url)
-        try:
-            blobs = open_blobs(settings.blob_url, settings.data_dir, timeout_s=5)
-            return await store_file(database, blobs, account_id, content, purpose)
-        finally:
-            await database.close()
-
-    return asyncio.run(store())
+def put_file(client: httpx.Client, content: bytes, purpose: str = "batch") -> str:
+    """Uploads an input file. Returns its id."""
+    files = {"file": ("input.jsonl", content)}
+    answer = client.post("/v1/files", files=files, data={"purpose": purpose})
+    return answer.raise_for_status().json()["id"]
 
 
 def create(sdk: openai.OpenAI, file_id: str, endpoint: str, **fields: Any) -> Batch:

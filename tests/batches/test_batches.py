@@ -9,7 +9,6 @@ import openai
 import pytest
 from openai.types import Batch
 
-from stoker.store.tables.files import Purpose
 from tests.batches.conftest import MOST_LINES, sdk_of
 from tests.batches.support import (
     CHAT,
@@ -34,9 +33,9 @@ MICRO = 1_000_000
 
 
 def submit(
-    server: Server, client: Any, sdk: openai.OpenAI, lines: list[dict[str, Any]], **fields: Any
+    client: httpx.Client, sdk: openai.OpenAI, lines: list[dict[str, Any]], **fields: Any
 ) -> Batch:
-    file_id = put_file(server, client.account_id, jsonl(lines))
+    file_id = put_file(client, jsonl(lines))
     return create(sdk, file_id, lines[0]["url"], **fields)
 
 
@@ -103,15 +102,13 @@ def until(sdk: openai.OpenAI, batch_id: str, field: str) -> Batch:
 
 class TestAnswers:
     @pytest.mark.parametrize("kind", ["chat", "embeddings", "sentiment"])
-    def test_equal_those_of_single_calls(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI, kind: str
-    ) -> None:
+    def test_equal_those_of_single_calls(self, client: Any, sdk: openai.OpenAI, kind: str) -> None:
         lines = {
             "chat": chat_lines(12),
             "embeddings": embedding_lines(40),
             "sentiment": sentiment_lines(30),
         }[kind]
-        batch = submit(batch_server, client, sdk, lines, metadata={"run": "7"})
+        batch = submit(client, sdk, lines, metadata={"run": "7"})
         assert (batch.status, batch.metadata) == ("validating", {"run": "7"})
         batch = ended(sdk, batch.id)
         assert batch.status == "completed", batch
@@ -129,10 +126,10 @@ class TestAnswers:
         assert batch.model == lines[0]["body"]["model"]
 
     def test_of_failed_lines_are_those_of_single_calls(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
+        self, client: Any, sdk: openai.OpenAI
     ) -> None:
         lines = [*embedding_lines(5), line("wrong", EMBEDDINGS, model="embed", input=3)]
-        batch = ended(sdk, submit(batch_server, client, sdk, lines).id)
+        batch = ended(sdk, submit(client, sdk, lines).id)
         outputs, errors = whole(client, batch)
         assert len(outputs) == 5
         single = client.post(EMBEDDINGS, json=lines[-1]["body"])
@@ -140,11 +137,9 @@ class TestAnswers:
         assert errors["wrong"]["response"]["body"] == single.json()
         assert errors["wrong"]["error"] is None
 
-    def test_are_counted_and_summed_exactly(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
-    ) -> None:
+    def test_are_counted_and_summed_exactly(self, client: Any, sdk: openai.OpenAI) -> None:
         before = usage(client, "embed")
-        batch = ended(sdk, submit(batch_server, client, sdk, embedding_lines(500)).id)
+        batch = ended(sdk, submit(client, sdk, embedding_lines(500)).id)
         outputs, _ = whole(client, batch)
         bodies = [answer["response"]["body"] for answer in outputs.values()]
         tokens = sum(body["usage"]["prompt_tokens"] for body in bodies)
@@ -152,10 +147,8 @@ class TestAnswers:
         after = usage(client, "embed")
         assert [new - old for new, old in zip(after, before, strict=True)] == [500, tokens, 0]
 
-    def test_of_chats_have_output_tokens(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
-    ) -> None:
-        batch = ended(sdk, submit(batch_server, client, sdk, chat_lines(6)).id)
+    def test_of_chats_have_output_tokens(self, client: Any, sdk: openai.OpenAI) -> None:
+        batch = ended(sdk, submit(client, sdk, chat_lines(6)).id)
         outputs, _ = whole(client, batch)
         used = [answer["response"]["body"]["usage"] for answer in outputs.values()]
         assert batch.usage
@@ -231,11 +224,9 @@ INVALID: dict[str, tuple[list[bytes], str, int | None]] = {
 
 class TestValidation:
     @pytest.mark.parametrize("fault", INVALID)
-    def test_fails_as_a_whole(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI, fault: str
-    ) -> None:
+    def test_fails_as_a_whole(self, client: Any, sdk: openai.OpenAI, fault: str) -> None:
         lines, code, number = INVALID[fault]
-        file_id = put_file(batch_server, client.account_id, b"\n".join(lines))
+        file_id = put_file(client, b"\n".join(lines))
         batch = ended(sdk, create(sdk, file_id, EMBEDDINGS).id)
         assert batch.status == "failed" and batch.failed_at
         assert batch.errors and batch.errors.data
@@ -244,38 +235,32 @@ class TestValidation:
         assert first.message
         assert batch.output_file_id is batch.error_file_id is None
 
-    def test_lists_at_most_a_hundred_errors(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
-    ) -> None:
-        file_id = put_file(batch_server, client.account_id, b"nonsense\n" * 2000)
+    def test_lists_at_most_a_hundred_errors(self, client: Any, sdk: openai.OpenAI) -> None:
+        file_id = put_file(client, b"nonsense\n" * 2000)
         batch = ended(sdk, create(sdk, file_id, EMBEDDINGS).id)
         assert batch.errors and batch.errors.data
         assert [error.line for error in batch.errors.data] == [*range(1, 101)]
 
-    def test_accepts_other_line_ends(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
-    ) -> None:
+    def test_accepts_other_line_ends(self, client: Any, sdk: openai.OpenAI) -> None:
         """A byte order mark, empty lines, CRLF and a missing last newline are no errors."""
         lines = [json.dumps(item).encode() for item in embedding_lines(3)]
         content = b"\xef\xbb\xbf" + b"\r\n\r\n".join(lines)
-        file_id = put_file(batch_server, client.account_id, content)
+        file_id = put_file(client, content)
         batch = ended(sdk, create(sdk, file_id, EMBEDDINGS).id)
         outputs, _ = whole(client, batch)
         assert [*outputs] == ["r0", "r1", "r2"]
 
 
 class TestCreation:
-    def test_needs_a_file_of_the_account(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
-    ) -> None:
+    def test_needs_a_file_of_the_account(self, client: Any, sdk: openai.OpenAI) -> None:
         with batch_server.account("others") as other:
-            file_id = put_file(batch_server, other.account_id, b"")  # type: ignore[attr-defined]
+            file_id = put_file(other, jsonl([GOOD]))
         with pytest.raises(openai.NotFoundError) as refused:
             create(sdk, file_id, EMBEDDINGS)
         assert refused.value.code == "file_not_found"
-        image = put_file(batch_server, client.account_id, b"", Purpose.IMAGE)
+        other_purpose = put_file(client, b"x", "user_data")
         with pytest.raises(openai.BadRequestError, match="purpose 'batch'"):
-            create(sdk, image, EMBEDDINGS)
+            create(sdk, other_purpose, EMBEDDINGS)
 
     @pytest.mark.parametrize(
         ("endpoint", "words"),
@@ -287,7 +272,7 @@ class TestCreation:
     def test_needs_an_endpoint_that_answers_json(
         self, client: Any, batch_server: Server, endpoint: str, words: str
     ) -> None:
-        file_id = put_file(batch_server, client.account_id, jsonl([GOOD]))
+        file_id = put_file(client, jsonl([GOOD]))
         body = {"input_file_id": file_id, "endpoint": endpoint, "completion_window": "24h"}
         refused = client.post("/v1/batches", json=body)
         error = check_error(
@@ -296,7 +281,7 @@ class TestCreation:
         assert words in error["message"]
 
     def test_happens_once_for_an_idempotency_key(self, client: Any, batch_server: Server) -> None:
-        file_id = put_file(batch_server, client.account_id, jsonl([GOOD]))
+        file_id = put_file(client, jsonl([GOOD]))
         body = {"input_file_id": file_id, "endpoint": EMBEDDINGS, "completion_window": "24h"}
         first, second = (
             client.post("/v1/batches", json=body, headers={"idempotency-key": "once"}).json()
@@ -313,22 +298,20 @@ class TestCreation:
                 operator.patch(path, json={"quotas": {"batches": 1}}).raise_for_status()
             sdk = sdk_of(batch_server, client)
             lines = chat_lines(300, max_tokens=200)
-            first = submit(batch_server, client, sdk, lines)
+            first = submit(client, sdk, lines)
             with pytest.raises(openai.RateLimitError) as refused:
-                submit(batch_server, client, sdk, lines)
+                submit(client, sdk, lines)
             assert refused.value.code == "quota_exceeded"
             sdk.batches.cancel(first.id)
             ended(sdk, first.id)
-            second = submit(batch_server, client, sdk, chat_lines(1))
+            second = submit(client, sdk, chat_lines(1))
             assert ended(sdk, second.id).status == "completed"
 
 
 class TestCancelling:
-    def test_keeps_the_answers_so_far(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
-    ) -> None:
+    def test_keeps_the_answers_so_far(self, client: Any, sdk: openai.OpenAI) -> None:
         lines = chat_lines(600, max_tokens=100)
-        batch = submit(batch_server, client, sdk, lines)
+        batch = submit(client, sdk, lines)
         while_running(sdk, batch.id)
         cancelling = sdk.batches.cancel(batch.id)
         assert cancelling.status == "cancelling" and cancelling.cancelling_at
@@ -340,10 +323,8 @@ class TestCancelling:
         assert {answer["error"]["code"] for answer in errors.values()} == {"batch_cancelled"}
         assert sdk.batches.cancel(batch.id).status == "cancelled"
 
-    def test_of_an_ended_batch_is_a_conflict(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
-    ) -> None:
-        batch = ended(sdk, submit(batch_server, client, sdk, embedding_lines(2)).id)
+    def test_of_an_ended_batch_is_a_conflict(self, client: Any, sdk: openai.OpenAI) -> None:
+        batch = ended(sdk, submit(client, sdk, embedding_lines(2)).id)
         with pytest.raises(openai.ConflictError) as refused:
             sdk.batches.cancel(batch.id)
         assert refused.value.code == "batch_ended"
@@ -355,7 +336,7 @@ class TestInterruptions:
             deploy(client, MODELS / "tiny-chat", "chat")
             sdk = sdk_of(batch_server, client)
             lines = chat_lines(400, max_tokens=60)
-            batch = submit(batch_server, client, sdk, lines)
+            batch = submit(client, sdk, lines)
             while_running(sdk, batch.id)
             path = f"/v1/accounts/{client.account_id}/credits"  # type: ignore[attr-defined]
             balance = client.get("/v1/credits").raise_for_status().json()["balance_microcredits"]
@@ -377,7 +358,7 @@ class TestInterruptions:
         with batch_server.account("stopping") as client:
             deployed = deploy(client, MODELS / "tiny-chat", "chat")["id"]
             sdk = sdk_of(batch_server, client)
-            batch = submit(batch_server, client, sdk, chat_lines(400, max_tokens=60))
+            batch = submit(client, sdk, chat_lines(400, max_tokens=60))
             while_running(sdk, batch.id)
             client.post(f"/v1/deployments/{deployed}/stop").raise_for_status()
             batch = until(sdk, batch.id, "paused")
@@ -392,7 +373,7 @@ class TestInterruptions:
             deployed = deploy(client, MODELS / "tiny-chat", "chat")["id"]
             sdk = sdk_of(batch_server, client)
             lines = chat_lines(600, max_tokens=100)
-            batch = submit(batch_server, client, sdk, lines)
+            batch = submit(client, sdk, lines)
             while_running(sdk, batch.id)
             client.delete(f"/v1/deployments/{deployed}").raise_for_status()
             batch = ended(sdk, batch.id)
@@ -403,9 +384,9 @@ class TestInterruptions:
             assert outputs and codes == {"deployment_deleted"}
 
     def test_of_the_input_fail_the_batch_and_keep_its_answers(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
+        self, client: Any, sdk: openai.OpenAI
     ) -> None:
-        batch = submit(batch_server, client, sdk, chat_lines(600, max_tokens=100))
+        batch = submit(client, sdk, chat_lines(600, max_tokens=100))
         while_running(sdk, batch.id)
         client.delete(f"/v1/files/{batch.input_file_id}").raise_for_status()
         sdk.batches.cancel(batch.id)
@@ -417,14 +398,12 @@ class TestInterruptions:
 
 
 class TestKeys:
-    def test_of_deployments_see_their_batches(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
-    ) -> None:
+    def test_of_deployments_see_their_batches(self, client: Any, sdk: openai.OpenAI) -> None:
         deployments = {
             row["model"]: row["id"]
             for row in client.get("/v1/deployments").raise_for_status().json()["data"]
         }
-        own = submit(batch_server, client, sdk, embedding_lines(2))
+        own = submit(client, sdk, embedding_lines(2))
         ended(sdk, own.id)
         for model, is_seen in (("embed", True), ("mood", False)):
             with batch_server.client(key_for(client, deployments[model])) as limited:
@@ -433,10 +412,8 @@ class TestKeys:
                 answer = limited.get(f"/v1/batches/{own.id}")
                 assert answer.status_code == (200 if is_seen else 404)
 
-    def test_of_other_accounts_see_nothing(
-        self, batch_server: Server, client: Any, sdk: openai.OpenAI
-    ) -> None:
-        own = submit(batch_server, client, sdk, embedding_lines(1))
+    def test_of_other_accounts_see_nothing(self, client: Any, sdk: openai.OpenAI) -> None:
+        own = submit(client, sdk, embedding_lines(1))
         with batch_server.account("strangers") as other:
             assert other.get("/v1/batches").json()["data"] == []
             for answer in (
@@ -454,9 +431,9 @@ class TestKeys:
 def test_a_small_batch_is_not_delayed_by_a_large_one(
     batch_server: Server, client: Any, sdk: openai.OpenAI
 ) -> None:
-    large = submit(batch_server, client, sdk, chat_lines(600, max_tokens=100))
+    large = submit(client, sdk, chat_lines(600, max_tokens=100))
     while_running(sdk, large.id)
-    small = ended(sdk, submit(batch_server, client, sdk, chat_lines(3)).id)
+    small = ended(sdk, submit(client, sdk, chat_lines(3)).id)
     assert small.status == "completed"
     assert sdk.batches.retrieve(large.id).status == "in_progress"
     sdk.batches.cancel(large.id)
@@ -467,7 +444,7 @@ def test_a_server_that_stops_hands_a_batch_back(batch_server: Server) -> None:
     with batch_server.account("stopped") as client:
         deployed = deploy(client, MODELS / "tiny-chat", "chat")["id"]
         sdk = sdk_of(batch_server, client)
-        batch = submit(batch_server, client, sdk, chat_lines(300, max_tokens=60))
+        batch = submit(client, sdk, chat_lines(300, max_tokens=60))
         while_running(sdk, batch.id)
         assert batch_server.stop() == 0
         batch_server.restart()

@@ -1,7 +1,6 @@
 """Servers are killed at random moments of batches. Each line is answered and counted once."""
 
 import asyncio
-import contextlib
 import os
 import random
 import time
@@ -64,25 +63,22 @@ def lines(count: int) -> list[dict[str, Any]]:
 class Killing:
     """Runs batches of one account on servers that are killed meanwhile."""
 
-    def __init__(self, servers: Sequence[Server], storage: dict[str, Any], seed: int) -> None:
+    def __init__(self, servers: Sequence[Server], seed: int) -> None:
         self.servers = servers
-        self.storage = storage
         self.rng = random.Random(seed)
         self.kills = self.batches = 0
         self.tokens = [0, 0]
         with servers[0].account("killed") as client:
-            self.account_id: str = client.account_id  # type: ignore[attr-defined]
             self.key = client.headers["authorization"].removeprefix("Bearer ")
-            self.deployment_id = deploy(client, MODELS / "tiny-chat", "chat")["id"]
+            deploy(client, MODELS / "tiny-chat", "chat")
 
     def client(self) -> httpx.Client:
         # The port changes with each start.
         return self.servers[0].client(self.key)
 
     def begin(self, count: int) -> str:
-        file_id = put_file(self.servers[0], self.account_id, jsonl(lines(count)), **self.storage)
         with self.client() as client, sdk_of(self.servers[0], client) as sdk:
-            return create(sdk, file_id, CHAT).id
+            return create(sdk, put_file(client, jsonl(lines(count))), CHAT).id
 
     def status(self, batch_id: str) -> openai.types.Batch:
         with self.client() as client, sdk_of(self.servers[0], client) as sdk:
@@ -158,18 +154,24 @@ def server(tmp_path: Path) -> Iterator[Server]:
         server.stop()
 
 
+@pytest.fixture
+def postgresql() -> Iterator[postgres.Cluster]:
+    with postgres.cluster() as cluster:
+        yield cluster
+
+
 def test_every_line_is_answered_once(server: Server) -> None:
-    survive(Killing([server], {}, SEED), kills=KILLS, count=LINES)
+    survive(Killing([server], SEED), kills=KILLS, count=LINES)
     assert server.stop() == 0
     asyncio.run(check_nothing_is_left(Settings(data_dir=server.data_dir)))
 
 
-def test_every_line_is_answered_once_by_two_servers(tmp_path: Path) -> None:
-    with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(postgres.cluster())
-        servers = stack.enter_context(pair(tmp_path, cluster, **ENV))
-        storage = {"database_url": cluster.url, "blob_url": f"file://{tmp_path}/blobs"}
-        survive(Killing([servers.a, servers.b], storage, SEED), kills=KILLS, count=LINES)
+def test_every_line_is_answered_once_by_two_servers(
+    postgresql: postgres.Cluster, tmp_path: Path
+) -> None:
+    with pair(tmp_path, postgresql, **ENV) as servers:
+        survive(Killing([servers.a, servers.b], SEED), kills=KILLS, count=LINES)
         for server in (servers.a, servers.b):
             assert server.stop() == 0
+        storage = {"database_url": postgresql.url, "blob_url": f"file://{tmp_path}/blobs"}
         asyncio.run(check_nothing_is_left(Settings(data_dir=servers.a.data_dir, **storage)))

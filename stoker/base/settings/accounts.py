@@ -13,7 +13,7 @@ class AccountSettings(BaseSettings):
         le=1_000_000_000,
         description=(
             "Storage limit of an account, GiB: artifacts, declared or received uploads, "
-            "and generated files. 0: unlimited. Operators can set this and the quotas "
+            "and files. 0: unlimited. Operators can set this and the quotas "
             "below per account."
         ),
     )
@@ -51,7 +51,7 @@ class AccountSettings(BaseSettings):
     quota_files: int = Field(
         default=1_000_000,
         ge=0,
-        description="Maximum number of generated files of an account; 0: unlimited.",
+        description="Maximum number of files of an account, generated or uploaded; 0: unlimited.",
     )
     quota_videos: int = Field(
         default=100_000, ge=0, description="Maximum number of videos of an account; 0: unlimited."

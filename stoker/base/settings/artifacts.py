@@ -25,6 +25,9 @@ class ArtifactSettings(BaseSettings):
     artifact_files_limit: int = Field(
         default=2000, ge=1, le=100_000, description="Maximum number of files in an artifact."
     )
+    file_limit_gib: float = Field(
+        default=1, gt=0, le=1024, description="Largest file that a client uploads, GiB."
+    )
     inspection_memory_mib: int = Field(
         default=2048,
         ge=512,

@@ -36,7 +36,7 @@ class Limit:
 
 LIMITS: Mapping[Quota, Limit] = {
     Quota.STORAGE_BYTES: Limit(
-        "bytes of artifacts, open upload sessions, generated files, merged adapters, checks, "
+        "bytes of artifacts, open upload sessions, files, merged adapters, checks, "
         "agents and inputs of runs",
         lambda settings: int(settings.quota_storage_gib * GIB),
         "Delete some of these, or abandon upload sessions",
@@ -54,7 +54,7 @@ LIMITS: Mapping[Quota, Limit] = {
     Quota.AGENTS: Limit("agents", lambda settings: settings.quota_agents, "Delete some"),
     Quota.RUNS: Limit("runs of agents", lambda settings: settings.quota_runs, "Delete some"),
     Quota.FILES: Limit(
-        "generated files",
+        "files",
         lambda settings: settings.quota_files,
         "Delete some, or wait until they expire",
     ),

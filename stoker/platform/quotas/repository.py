@@ -14,11 +14,12 @@ from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPa
 from stoker.store.tables.batches import Batch
 from stoker.store.tables.checks import DeploymentChecks
 from stoker.store.tables.deployments import Deployment, DeploymentVersion
-from stoker.store.tables.files import File
+from stoker.store.tables.files import File, FileUpload, FileUploadPart, FileUploadStatus
 from stoker.store.tables.jobs import UNFINISHED
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.videos import Video
 
+_IS_PENDING = FileUpload.status == FileUploadStatus.PENDING
 _TAKING = (UploadStatus.OPEN.value, UploadStatus.INGESTING.value)
 """States of sessions that hold bytes which do not belong to live files yet."""
 
@@ -69,14 +70,21 @@ def _sessions(account_id: str | None) -> Select[Any, Any]:
         .join(Upload, Upload.artifact_id == Artifact.id)
         .where(Upload.status.in_(_TAKING))
     )
-    return _of(statement, Artifact.account_id, account_id)
+    of_files = select(FileUpload.account_id, func.count()).where(_IS_PENDING)
+    counts = union_all(
+        _of(statement, Artifact.account_id, account_id),
+        _of(of_files, FileUpload.account_id, account_id),
+    ).subquery()
+    owner, count = counts.c
+    return select(owner, func.sum(count)).group_by(owner)
 
 
 def _storage(account_id: str | None) -> Select[Any, Any]:
     """Builds a query for the stored bytes by account.
 
-    Sums live files, upload sessions, generated files, folders of merged adapters, checks, agents,
-    and inputs of runs. A session counts the larger of its declared and received bytes.
+    Sums live files, upload sessions, files of models and clients, uploads of files, folders of
+    merged adapters, checks, agents, and inputs of runs. A session counts the larger of its declared
+    and received bytes.
     """
     live = select(Artifact.account_id, func.sum(Artifact.size_bytes).label("bytes"))
     made = select(File.account_id, func.sum(File.size).label("bytes"))
@@ -92,6 +100,7 @@ def _storage(account_id: str | None) -> Select[Any, Any]:
         _of(merged, DeploymentVersion.account_id, account_id),
         *texts,
         checks,
+        _bytes_of_file_uploads(account_id),
         select(
             session_bytes.c.account_id,
             _larger(session_bytes.c.declared, session_bytes.c.received).label("bytes"),
@@ -109,6 +118,21 @@ def _bytes_of_checks(account_id: str | None) -> Select[Any, Any]:
         Deployment.account_id, func.sum(DeploymentChecks.stored_bytes).label("bytes")
     ).join(DeploymentChecks, DeploymentChecks.deployment_id == Deployment.id)
     return _of(statement, Deployment.account_id, account_id)
+
+
+def _bytes_of_file_uploads(account_id: str | None) -> Select[Any, Any]:
+    """Builds a query with a row per pending upload. It counts as a session does."""
+    received = (
+        select(FileUploadPart.upload_id, func.sum(FileUploadPart.size).label("bytes"))
+        .group_by(FileUploadPart.upload_id)
+        .subquery()
+    )
+    statement = (
+        select(FileUpload.account_id, _larger(FileUpload.size, received.c.bytes).label("bytes"))
+        .outerjoin(received, received.c.upload_id == FileUpload.id)
+        .where(_IS_PENDING)
+    )
+    return statement if account_id is None else statement.where(FileUpload.account_id == account_id)
 
 
 def _session_bytes(account_id: str | None) -> Any:

@@ -77,6 +77,15 @@ class QuotaService:
             self.refused[quota] += 1
             raise exceeded(quota, used=used - amount, asked=amount, limit=limit)
 
+    async def left(self, session: Session, account_id: str, quota: Quota) -> int | None:
+        """Returns the amount that an account may still add. None means no limit. `take` alone is
+        exact.
+        """
+        limit = self.limits(await repository.own(session, account_id))[quota]
+        if not limit:
+            return None
+        return max(0, limit - await repository.used(session, quota, account_id))
+
     def check_disk(self, more_bytes: int) -> None:
         """Raises `CapacityError` if the additional bytes would fill the disk, because a database
         that cannot write serves no requests.

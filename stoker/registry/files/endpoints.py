@@ -3,20 +3,30 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Security
 from fastapi.responses import RedirectResponse, Response
 
-from stoker.base.errors import NotFoundError, responses
+from stoker.base.errors import (
+    CapacityError,
+    ConflictError,
+    InsufficientCreditsError,
+    NotFoundError,
+    PayloadTooLargeError,
+    UnsupportedMediaTypeError,
+    responses,
+)
 from stoker.platform.web.context import Platform, PlatformDep, ReadSession, WriteSession
-from stoker.platform.web.lists import ListResponse, Paging
+from stoker.platform.web.forms import ANY_TYPE, FORM
+from stoker.platform.web.idempotency import Idempotent
+from stoker.platform.web.lists import ListResponse
 from stoker.platform.web.outage import lost_store_reported
 from stoker.platform.web.schemas import Deleted
-from stoker.registry.files import repository, schemas, service
+from stoker.registry.files import creating, repository, schemas, service
 from stoker.registry.files.content import Content, StoredContent, documented
-from stoker.registry.files.schemas import File
+from stoker.registry.files.schemas import File, FilePaging
 from stoker.store import db
 from stoker.store.blobs import BlobLostError
 from stoker.store.tables import files as models
 from stoker.tenancy.keys.auth import ActingFor, KeyedRoute, Within, authenticate, bearer, reach_of
+from stoker.tenancy.usage.funding import funded_caller
 
-ANY_TYPE = "application/octet-stream"
 LINK_S = 300
 """Validity of a bucket's own link in seconds. A redirected client follows it at once."""
 
@@ -25,10 +35,63 @@ links = APIRouter(prefix="/v1/files", tags=["Files"])
 """Routes that also accept a signed link."""
 
 
+_FORM: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            FORM: {
+                "schema": {
+                    "type": "object",
+                    "required": ["file", "purpose"],
+                    "properties": {
+                        "file": {"type": "string", "format": "binary"},
+                        "purpose": {
+                            "type": "string",
+                            "enum": [purpose.value for purpose in creating.PURPOSES],
+                        },
+                        creating.ANCHOR: {"type": "string", "enum": ["created_at"]},
+                        creating.SECONDS: {
+                            "type": "integer",
+                            "minimum": schemas.MIN_KEEP_S,
+                            "maximum": schemas.MAX_KEEP_S,
+                            "description": "Seconds after which the file expires. Default: 30 days "
+                            "for `batch`, never for `user_data`.",
+                        },
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post(
+    "",
+    response_model=File,
+    responses=responses(
+        InsufficientCreditsError,
+        ConflictError,
+        PayloadTooLargeError,
+        UnsupportedMediaTypeError,
+        CapacityError,
+    ),
+    dependencies=[Depends(funded_caller)],
+    openapi_extra=_FORM,
+)
+async def create_file(
+    request: Request, within: Within, platform: PlatformDep, idempotent: Idempotent
+) -> Response:
+    """Upload a file."""
+    return await creating.create(platform, request, within, idempotent)
+
+
 @router.get("", responses=responses())
-async def list_files(within: Within, session: ReadSession, paging: Paging) -> ListResponse[File]:
-    """List the generated files that have not expired."""
-    return (await repository.page(session, within, paging)).response(schemas.response)
+async def list_files(
+    within: Within, session: ReadSession, paging: FilePaging
+) -> ListResponse[File]:
+    """List the uploaded and generated files that have not expired."""
+    page = await repository.page(session, within, paging, paging.purpose)
+    return page.response(schemas.response)
 
 
 @router.get("/{file_id}", responses=responses(NotFoundError))
@@ -101,15 +164,17 @@ async def content(platform: Platform, file: models.File) -> Content | RedirectRe
     headers = {
         # Links are secrets, so shared caches must not keep the linked content.
         "cache-control": "private, max-age=3600",
-        # Generated content must not run as a page of this server.
+        # Content of models and clients must not run as a page of this server.
         "content-security-policy": "default-src 'none'; sandbox",
     }
     if link is not None:
         return RedirectResponse(link, headers={**headers, "cache-control": "no-store"})
+    # Models write files without a name. Others are downloads, whatever their client calls them.
+    is_made_here = file.filename is None
     options: dict[str, Any] = {
-        "media_type": file.content_type,
+        "media_type": file.content_type if is_made_here else ANY_TYPE,
         "filename": schemas.filename(file),
-        "content_disposition_type": "inline",
+        "content_disposition_type": "inline" if is_made_here else "attachment",
         "headers": headers,
     }
     if (path := platform.blobs.local_path(file.blob_key)) is not None:

@@ -13,7 +13,8 @@ def _within(reach: Reach) -> ColumnElement[bool]:
     condition = File.account_id == reach.account_id
     if reach.deployment_ids is None:
         return condition
-    return condition & File.deployment_id.in_(reach.deployment_ids)
+    is_made_by = File.deployment_id.in_(reach.deployment_ids)
+    return condition & (is_made_by | (File.key_id == reach.key_id))
 
 
 async def get(session: Session, reach: Reach, file_id: str) -> File | None:
@@ -25,8 +26,11 @@ async def by_id(session: Session, file_id: str) -> File | None:
     return await session.get(File, file_id)
 
 
-async def page(session: Session, reach: Reach, query: PageQuery) -> Page[File]:
-    return await fetch_page(session, select(File).where(_within(reach)), File.id, query)
+async def page(session: Session, reach: Reach, query: PageQuery, purpose: str | None) -> Page[File]:
+    statement = select(File).where(_within(reach))
+    if purpose is not None:
+        statement = statement.where(File.purpose == purpose)
+    return await fetch_page(session, statement, File.id, query)
 
 
 async def owned(session: Session, owner_id: str) -> Sequence[File]:

@@ -1,4 +1,4 @@
-"""Generated files that are kept for a while behind signed links.
+"""Files of models and clients. Links to generated files are signed.
 
 A file's bytes are written before its row, so that a row never refers to missing bytes. Bytes
 without a row are swept.
@@ -6,7 +6,7 @@ without a row are swept.
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from stoker.base.errors import NotFoundError, StokerError
@@ -15,7 +15,7 @@ from stoker.platform.quotas.limits import Quota
 from stoker.platform.web.context import Platform
 from stoker.platform.web.disk import full_disk_reported
 from stoker.platform.web.outage import lost_store_reported
-from stoker.registry.files import repository
+from stoker.registry.files import repository, upload_repository
 from stoker.store import db
 from stoker.store.blobs import BlobLostError, Blobs
 from stoker.store.db import Database, Session
@@ -25,9 +25,14 @@ from stoker.tenancy.keys.auth import Reach
 log = logging.getLogger(__name__)
 
 BLOBS = "files/"
+PART_BLOBS = "file-parts/"
 STRAY_AFTER = timedelta(minutes=10)
 """Minimum age of bytes without a row before they are removed. Writing both takes a moment."""
+UNFINISHED_AFTER = timedelta(hours=1)
+"""Minimum time since the last block of an unfinished blob before it is removed."""
 _AT_ONCE = 500
+_Known = Callable[[Session, Collection[str]], Awaitable[set[str]]]
+"""Returns the ids that have a row."""
 
 
 async def store(
@@ -187,16 +192,25 @@ async def sweep_strays(database: Database, blobs: Blobs, now: datetime) -> None:
     """Removes bytes without a row. Their server was killed between writing the bytes and the
     row.
     """
-    before = (now - STRAY_AFTER).timestamp()
-    ids = [key.removeprefix(BLOBS) for key in await blobs.keys(BLOBS)]
-    old = [identifier for identifier in ids if (made_at(identifier) or time.time()) < before]
+    await blobs.sweep(now - UNFINISHED_AFTER)
+    await _sweep(database, blobs, now - STRAY_AFTER, BLOBS, repository.known)
+    await _sweep(database, blobs, now - STRAY_AFTER, PART_BLOBS, upload_repository.known_parts)
+
+
+async def _sweep(
+    database: Database, blobs: Blobs, before: datetime, prefix: str, known_ids: _Known
+) -> None:
+    # The id of a large file is made before its bytes are in a bucket.
+    listed = [blob async for some in blobs.listed(prefix) for blob in some]
+    ids = [blob.key.removeprefix(prefix) for blob in listed if blob.modified_at < before]
+    old = [one for one in ids if (made_at(one) or time.time()) < before.timestamp()]
     for start in range(0, len(old), _AT_ONCE):
         some = old[start : start + _AT_ONCE]
         async with database.reading() as session:
-            known = await repository.known(session, some)
+            known = await known_ids(session, some)
         for identifier in set(some) - known:
             log.warning("file without a database row removed", extra={"file": identifier})
-            await blobs.remove(f"{BLOBS}{identifier}")
+            await blobs.remove(f"{prefix}{identifier}")
 
 
 def gone() -> NotFoundError:

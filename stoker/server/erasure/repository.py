@@ -189,6 +189,15 @@ async def files(session: Session, account_id: str, most: int) -> Sequence[File]:
     return (await session.scalars(statement)).all()
 
 
+async def delete_file_uploads(session: Session, account_id: str) -> Sequence[FileUploadPart]:
+    """Deletes the rows of an account's uploads of files. Returns their parts."""
+    rows = owned_by(account_id)
+    parts = (await session.scalars(select(FileUploadPart).where(rows[FileUploadPart]))).all()
+    for table in (FileUploadPart, FileUpload):
+        await session.execute(delete(table).where(rows[table]))
+    return parts
+
+
 async def delete_files(session: Session, file_ids: Collection[str]) -> None:
     """Deletes the rows of files."""
     await session.execute(delete(File).where(File.id.in_(file_ids)))

@@ -198,6 +198,10 @@ async def _erase_artifacts(context: ErasureContext, account_id: str) -> None:
 
 
 async def _erase_files(context: ErasureContext, account_id: str) -> None:
+    async with context.database.transaction() as session:
+        parts = await repository.delete_file_uploads(session, account_id)
+    for part in parts:
+        await context.blobs.remove(part.blob_key)
     while True:
         async with context.database.reading() as session:
             rows = await repository.files(session, account_id, _AT_ONCE)

@@ -5,6 +5,7 @@ from stoker.store.blobs.interface import (
     BlobLostError,
     BlobPart,
     Blobs,
+    BlobWriter,
     FileReader,
     Files,
     ListedBlob,
@@ -19,6 +20,7 @@ from stoker.store.blobs.opening import is_local, open_blobs
 __all__ = [
     "BlobLostError",
     "BlobPart",
+    "BlobWriter",
     "Blobs",
     "FileReader",
     "Files",

@@ -17,6 +17,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,10 +26,12 @@ import obstore
 from obstore.exceptions import BaseError
 
 from stoker.store.blobs.bucket_client import bucket_store
+from stoker.store.blobs.bucket_writing import BucketPart, BucketWriter
 from stoker.store.blobs.interface import (
     BlobLostError,
     BlobPart,
     Blobs,
+    BlobWriter,
     Files,
     ListedBlob,
     PartOfFile,
@@ -95,13 +98,22 @@ class Bucket(Blobs):
                 self._store, key, content, attributes=attributes, chunk_size=BLOCK_BYTES
             )
 
-    async def put_stream(
-        self, key: str, blocks: AsyncGenerator[bytes], content_type: str, *, most_bytes: int
-    ) -> None:
+    def writer(self) -> BlobWriter:
+        return BucketWriter(self.spooled(), self.put_file)
+
+    async def put_file(self, key: str, file: IO[bytes], content_type: str = "") -> None:
+        """Writes a blob with the content of a file."""
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
         attributes = {"Content-Type": content_type} if content_type else None
-        async with contextlib.aclosing(blocks), self._asked("write", most_bytes):
+        async with self._asked("write", size):
             await obstore.put_async(
-                self._store, key, blocks, attributes=attributes, chunk_size=BLOCK_BYTES
+                self._store,
+                key,
+                file,
+                attributes=attributes,
+                chunk_size=BLOCK_BYTES,
+                max_concurrency=4,
             )
 
     async def size(self, key: str) -> int:
@@ -127,7 +139,7 @@ class Bucket(Blobs):
     # --- uploaded files ---
 
     def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> BlobPart:
-        return _BucketPart(self, key, number)
+        return BucketPart(self.spooled(), partial(self.put_part, key, number))
 
     async def complete(self, folder: str, files: Sequence[WholeFile]) -> None:
         part_list = _Said(
@@ -182,16 +194,7 @@ class Bucket(Blobs):
         self._soon(self.delete_prefix(key))
 
     async def put_part(self, key: str, number: int, sha256: bytes, file: IO[bytes]) -> None:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        async with self._asked("write", size):
-            await obstore.put_async(
-                self._store,
-                part_key(key, number, sha256),
-                file,
-                chunk_size=BLOCK_BYTES,
-                max_concurrency=4,
-            )
+        await self.put_file(part_key(key, number, sha256), file)
 
     def spooled(self) -> IO[bytes]:
         """Returns a file without a name. It is deleted when it is closed."""
@@ -343,31 +346,6 @@ class Bucket(Blobs):
         task = asyncio.get_running_loop().create_task(quietly())
         self._clearing.add(task)
         task.add_done_callback(self._clearing.discard)
-
-
-class _BucketPart(BlobPart):
-    """Part that is stored on this machine's disk until its digest is known, and is then written in
-    one piece.
-    """
-
-    def __init__(self, bucket: Bucket, key: str, number: int) -> None:
-        self._bucket = bucket
-        self._key = key
-        self._number = number
-        self._file = bucket.spooled()
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._file.write(data)
-
-    async def sync(self, sha256: bytes) -> None:
-        await asyncio.to_thread(self._file.flush)
-        await self._bucket.put_part(self._key, self._number, sha256, self._file)
-
-    async def close(self, *, is_kept: bool) -> None:
-        self._file.close()
-        # Written bytes that were not recorded, or were recorded before, stay. Another server may
-        # have written the same bytes and be about to record them. They are deleted when the upload
-        # is over.
 
 
 class _Bridge:

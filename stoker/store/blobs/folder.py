@@ -8,11 +8,11 @@ import asyncio
 import contextlib
 import ctypes
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import obstore
 from obstore.store import LocalStore
@@ -21,6 +21,7 @@ from stoker.store.blobs.interface import (
     BlobLostError,
     BlobPart,
     Blobs,
+    BlobWriter,
     Files,
     ListedBlob,
     PartOfFile,
@@ -80,20 +81,21 @@ class Folder(Blobs):
         finally:
             file.close()
 
-    async def put_stream(
-        self, key: str, blocks: AsyncGenerator[bytes], content_type: str = "", *, most_bytes: int
-    ) -> None:
-        file = await on_disk(PlacedBytes, self.local_path(key), 0)
-        try:
-            async with contextlib.aclosing(blocks):
-                async for block in blocks:
-                    await _finished(on_disk(file.write, block))
-            await _finished(on_disk(file.sync))
-        except BaseException:
-            self.discard(key)
-            raise
-        finally:
-            file.close()
+    def writer(self) -> BlobWriter:
+        return FolderWriter(self.root, self.local_path(f"{UNFINISHED}/{secrets.token_hex(16)}"))
+
+    async def sweep(self, before: datetime) -> int:
+        return await on_disk(self._sweep, before.timestamp())
+
+    def _sweep(self, before: float) -> int:
+        removed = 0
+        for path in self.local_path(UNFINISHED).glob("*"):
+            # Another server may finish or delete it at the same time.
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    path.unlink()
+                    removed += 1
+        return removed
 
     async def size(self, key: str) -> int:
         path = self.local_path(key)
@@ -269,6 +271,41 @@ class FolderPart(BlobPart):
             await on_disk(self._blobs.discard, self._aside)
 
 
+class FolderWriter(BlobWriter):
+    """Blob that is written under a name of its own and renamed at the end."""
+
+    def __init__(self, root: Path, path: Path) -> None:
+        self._root = root
+        self._path = path
+        self._file = PlacedBytes(path, 0)
+        self._is_finished = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._file.write(data)
+
+    async def finish(self, key: str, content_type: str) -> None:
+        await on_disk(self._finish, self._root / key)
+        self._is_finished = True
+
+    def _finish(self, target: Path) -> None:
+        self._file.sync()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._path.rename(target)
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    async def close(self) -> None:
+        await on_disk(self._close)
+
+    def _close(self) -> None:
+        self._file.close()
+        if not self._is_finished:
+            self._path.unlink(missing_ok=True)
+
+
 class PlacedBytes:
     """Sequential writer into a file from an offset on. Other parts stay unchanged (sync)."""
 
@@ -298,16 +335,8 @@ class PlacedBytes:
         os.close(self._descriptor)
 
 
-async def _finished(work: Coroutine[Any, Any, None]) -> None:
-    """Awaits work in a thread. A thread cannot be cancelled, so this returns only after its end."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except BaseException:
-        await asyncio.gather(task, return_exceptions=True)
-        raise
-
-
+UNFINISHED = "unfinished"
+"""Folder of blobs that are being written."""
 _COPY_BYTES = 1024 * 1024
 _ATTEMPTS = 5
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01  # linux/falloc.h

@@ -85,6 +85,25 @@ class BlobPart(ABC):
         """
 
 
+class BlobWriter(ABC):
+    """A blob that is written in blocks. It exists only after `finish`."""
+
+    @abstractmethod
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Writes the next bytes (sync, for threads)."""
+
+    @abstractmethod
+    async def finish(self, key: str, content_type: str) -> None:
+        """Stores the bytes durably as a new blob.
+
+        Raises `StoreUnavailableError`, and `OSError` if the disk is full.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Deletes the bytes, unless they became a blob."""
+
+
 class FileReader(Protocol):
     """Reads a set of files by the caller's names (sync, for threads)."""
 
@@ -117,14 +136,14 @@ class Blobs(ABC):
         """
 
     @abstractmethod
-    async def put_stream(
-        self, key: str, blocks: AsyncGenerator[bytes], content_type: str, *, most_bytes: int
-    ) -> None:
-        """Writes a new blob durably from blocks, like `put`. Closes the generator.
+    def writer(self) -> BlobWriter:
+        """Starts a blob of unknown size. The bytes of a killed server are deleted by `sweep`."""
 
-        Args:
-            most_bytes: upper bound of the blob's size, for time limits.
+    async def sweep(self, before: datetime) -> int:
+        """Deletes bytes of blobs that were last written to before a time and never finished.
+        Returns their number.
         """
+        return 0
 
     @abstractmethod
     async def size(self, key: str) -> int: ...

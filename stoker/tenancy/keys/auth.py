@@ -256,6 +256,8 @@ class Reach:
     account_id: str
     deployment_ids: frozenset[str] | None
     """Ids of accessible deployments. None means all deployments."""
+    key_id: str
+    """The caller's key. A key of deployments also has access to objects that it created itself."""
 
 
 async def reach_of(
@@ -265,8 +267,9 @@ async def reach_of(
     operator's key without a valid account.
     """
     if caller.scope is Scope.DEPLOYMENT and caller.account_id:
-        return Reach(caller.account_id, caller.deployment_ids)
-    return Reach(await _account(caller, platform, x_stoker_account), None)
+        return Reach(caller.account_id, caller.deployment_ids, caller.key_id)
+    account_id = await _account(caller, platform, x_stoker_account)
+    return Reach(account_id, None, caller.key_id)
 
 
 async def _operator(caller: Caller) -> Principal:

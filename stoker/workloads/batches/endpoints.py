@@ -4,7 +4,7 @@ from stoker.base.errors import ConflictError, InsufficientCreditsError, NotFound
 from stoker.platform.web.context import ReadSession, WriteSession
 from stoker.platform.web.idempotency import Idempotent
 from stoker.platform.web.lists import ListResponse, Paging, json_page
-from stoker.tenancy.keys.auth import Caller, KeyedRoute, ModelCaller, Within
+from stoker.tenancy.keys.auth import KeyedRoute, ModelCaller, Within
 from stoker.workloads.batches import repository, service
 from stoker.workloads.batches.context import ContextDep
 from stoker.workloads.batches.schemas import Batch, BatchCreate
@@ -37,25 +37,23 @@ async def create_batch(
 
 
 @router.get("", response_model=ListResponse[Batch], responses=responses())
-async def list_batches(
-    caller: Caller, within: Within, session: ReadSession, paging: Paging
-) -> Response:
+async def list_batches(within: Within, session: ReadSession, paging: Paging) -> Response:
     """List batches."""
-    page = await repository.page(session, within, caller.key_id, paging)
+    page = await repository.page(session, within, paging)
     return await json_page(page, service.response)
 
 
 @router.get("/{batch_id}", responses=responses(NotFoundError))
-async def get_batch(batch_id: str, caller: Caller, within: Within, session: ReadSession) -> Batch:
+async def get_batch(batch_id: str, within: Within, session: ReadSession) -> Batch:
     """Get a batch: its state, its counts, and its result files."""
-    return service.response(await service.get(session, within, caller.key_id, batch_id))
+    return service.response(await service.get(session, within, batch_id))
 
 
 @router.post("/{batch_id}/cancel", responses=responses(NotFoundError, ConflictError))
 async def cancel_batch(
-    batch_id: str, caller: Caller, within: Within, session: WriteSession, context: ContextDep
+    batch_id: str, within: Within, session: WriteSession, context: ContextDep
 ) -> Batch:
     """Cancel a batch. It is `cancelling` until the lines that are being computed have ended."""
-    row = await service.get(session, within, caller.key_id, batch_id, lock=True)
+    row = await service.get(session, within, batch_id, lock=True)
     service.cancel(session, context, row)
     return service.response(row)

@@ -1,5 +1,6 @@
 """Concatenates the parts of a batch into its output file and its error file."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -97,16 +98,16 @@ async def _write(
         expires_at=now + timedelta(seconds=row.output_keep_s or DEFAULT_KEEP_S),
     )
 
-    async def measured() -> AsyncGenerator[bytes]:
-        async with aclosing(blocks):
-            async for block in blocks:
-                file.size += len(block)
-                yield block
-
     with full_disk_reported(), lost_store_reported():
-        await context.blobs.put_stream(
-            file.blob_key, measured(), file.content_type, most_bytes=most_bytes
-        )
+        writer = context.blobs.writer()
+        try:
+            async with aclosing(blocks):
+                async for block in blocks:
+                    file.size += len(block)
+                    await asyncio.to_thread(writer.write, block)
+            await writer.finish(file.blob_key, file.content_type)
+        finally:
+            await writer.close()
     return file
 
 

@@ -230,9 +230,11 @@ async def sweep_strays(database: Database, blobs: Blobs, now: datetime) -> None:
     """Removes bytes of parts without a row. Their server was killed in between, or the batch was
     deleted.
     """
-    before = (now - STRAY_AFTER).timestamp()
-    keys = {key.rpartition("/")[2]: key for key in await blobs.keys(BLOBS)}
-    old = [name for name in keys if (made_at(name) or time.time()) < before]
+    before = now - STRAY_AFTER
+    listed = [blob async for some in blobs.listed(BLOBS) for blob in some]
+    # A part may be written long after its id was made.
+    keys = {blob.key.rpartition("/")[2]: blob.key for blob in listed if blob.modified_at < before}
+    old = [name for name in keys if (made_at(name) or time.time()) < before.timestamp()]
     for start in range(0, len(old), _AT_ONCE):
         some = old[start : start + _AT_ONCE]
         async with database.reading() as session:

@@ -13,18 +13,18 @@ from stoker.store.tables.usage import UsageCount
 from stoker.tenancy.keys.auth import Reach
 
 
-def _within(reach: Reach, key_id: str) -> ColumnElement[bool]:
+def _within(reach: Reach) -> ColumnElement[bool]:
     condition = Batch.account_id == reach.account_id
     if reach.deployment_ids is None:
         return condition
     # Before its validation, a batch has no deployment.
-    return condition & or_(Batch.deployment_id.in_(reach.deployment_ids), Batch.key_id == key_id)
+    return condition & or_(
+        Batch.deployment_id.in_(reach.deployment_ids), Batch.key_id == reach.key_id
+    )
 
 
-async def get(
-    session: Session, reach: Reach, key_id: str, batch_id: str, *, lock: bool = False
-) -> Batch | None:
-    statement = select(Batch).where(Batch.id == batch_id, _within(reach, key_id))
+async def get(session: Session, reach: Reach, batch_id: str, *, lock: bool = False) -> Batch | None:
+    statement = select(Batch).where(Batch.id == batch_id, _within(reach))
     return await session.scalar(statement.with_for_update() if lock else statement)
 
 
@@ -33,8 +33,8 @@ async def these(session: Session, ids: Collection[str]) -> Sequence[Batch]:
     return (await session.scalars(select(Batch).where(Batch.id.in_(ids)))).all()
 
 
-async def page(session: Session, reach: Reach, key_id: str, query: PageQuery) -> Page[Batch]:
-    return await fetch_page(session, select(Batch).where(_within(reach, key_id)), Batch.id, query)
+async def page(session: Session, reach: Reach, query: PageQuery) -> Page[Batch]:
+    return await fetch_page(session, select(Batch).where(_within(reach)), Batch.id, query)
 
 
 async def cancelling_at(session: Session, batch_id: str) -> datetime | None:

@@ -54,8 +54,8 @@ async def create(
     caller: Principal,
     body: schemas.BatchCreate,
 ) -> Batch:
-    is_limited = caller.scope is Scope.DEPLOYMENT
-    reach = Reach(caller.account_id or "", caller.deployment_ids if is_limited else None)
+    covered = caller.deployment_ids if caller.scope is Scope.DEPLOYMENT else None
+    reach = Reach(caller.account_id or "", covered, caller.key_id)
     file = await files.get(session, reach, body.input_file_id)
     if file.purpose != Purpose.BATCH:
         raise InvalidRequestError(
@@ -71,7 +71,7 @@ async def create(
         deployment_id="",
         key_id=caller.key_id,
         key=caller.public_id,
-        deployment_ids=sorted(caller.deployment_ids) if is_limited else None,
+        deployment_ids=None if covered is None else sorted(covered),
         state=BatchState.VALIDATING.value,
         endpoint=body.endpoint,
         input_file_id=file.id,
@@ -138,10 +138,8 @@ def _seconds(moment: datetime | None) -> int | None:
     return int(moment.timestamp()) if moment else None
 
 
-async def get(
-    session: Session, reach: Reach, key_id: str, batch_id: str, *, lock: bool = False
-) -> Batch:
-    row = await repository.get(session, reach, key_id, batch_id, lock=lock)
+async def get(session: Session, reach: Reach, batch_id: str, *, lock: bool = False) -> Batch:
+    row = await repository.get(session, reach, batch_id, lock=lock)
     if row is None:
         raise NotFoundError("Batch not found", code="batch_not_found")
     return row
