@@ -1,8 +1,11 @@
 """Batches on a real server, created with the unmodified openai SDK."""
 
 import json
+import subprocess
+import sys
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import openai
@@ -26,6 +29,7 @@ from tests.batches.support import (
 )
 from tests.deployments.support import check_error, key_for
 from tests.support.deploying import deploy, wait_for
+from tests.support.doc_blocks import blocks
 from tests.support.server import Server
 
 pytestmark = pytest.mark.one_machine
@@ -159,12 +163,14 @@ class TestAnswers:
 def assert_equal(value: Any, other: Any) -> None:
     """Asserts that two answers are equal. Numbers of other batches round differently."""
     if isinstance(value, dict):
-        assert value.keys() == other.keys()
-        for name in value.keys() - CHANGING:
-            assert_equal(value[name], other[name])
+        fields = cast("dict[str, Any]", value)
+        assert fields.keys() == other.keys()
+        for name in fields.keys() - CHANGING:
+            assert_equal(fields[name], other[name])
     elif isinstance(value, list):
-        assert len(value) == len(other)
-        for item, another in zip(value, other, strict=True):
+        items = cast("list[Any]", value)
+        assert len(items) == len(other)
+        for item, another in zip(items, other, strict=True):
             assert_equal(item, another)
     elif isinstance(value, float):
         assert value == pytest.approx(other, abs=1e-4)
@@ -252,7 +258,9 @@ class TestValidation:
 
 
 class TestCreation:
-    def test_needs_a_file_of_the_account(self, client: Any, sdk: openai.OpenAI) -> None:
+    def test_needs_a_file_of_the_account(
+        self, batch_server: Server, client: Any, sdk: openai.OpenAI
+    ) -> None:
         with batch_server.account("others") as other:
             file_id = put_file(other, jsonl([GOOD]))
         with pytest.raises(openai.NotFoundError) as refused:
@@ -280,7 +288,7 @@ class TestCreation:
         )
         assert words in error["message"]
 
-    def test_happens_once_for_an_idempotency_key(self, client: Any, batch_server: Server) -> None:
+    def test_happens_once_for_an_idempotency_key(self, client: Any) -> None:
         file_id = put_file(client, jsonl([GOOD]))
         body = {"input_file_id": file_id, "endpoint": EMBEDDINGS, "completion_window": "24h"}
         first, second = (
@@ -398,7 +406,9 @@ class TestInterruptions:
 
 
 class TestKeys:
-    def test_of_deployments_see_their_batches(self, client: Any, sdk: openai.OpenAI) -> None:
+    def test_of_deployments_see_their_batches(
+        self, batch_server: Server, client: Any, sdk: openai.OpenAI
+    ) -> None:
         deployments = {
             row["model"]: row["id"]
             for row in client.get("/v1/deployments").raise_for_status().json()["data"]
@@ -412,7 +422,9 @@ class TestKeys:
                 answer = limited.get(f"/v1/batches/{own.id}")
                 assert answer.status_code == (200 if is_seen else 404)
 
-    def test_of_other_accounts_see_nothing(self, client: Any, sdk: openai.OpenAI) -> None:
+    def test_of_other_accounts_see_nothing(
+        self, batch_server: Server, client: Any, sdk: openai.OpenAI
+    ) -> None:
         own = submit(client, sdk, embedding_lines(1))
         with batch_server.account("strangers") as other:
             assert other.get("/v1/batches").json()["data"] == []
@@ -453,3 +465,25 @@ def test_a_server_that_stops_hands_a_batch_back(batch_server: Server) -> None:
         assert batch.status == "completed" and not errors and len(outputs) == 300
         assert usage(client, "chat")[0] == 300
         wait_for(client, deployed, "ready")
+
+
+def test_the_guide(batch_server: Server, client: Any, tmp_path: Path) -> None:
+    (block,) = (item.text for item in blocks("docs/guide/batches.md") if item.language == "python")
+    key = client.headers["authorization"].removeprefix("Bearer ")
+    for old, new in (
+        ("http://127.0.0.1:8000", batch_server.base_url),
+        ("sk-…", key),
+        ("my-encoder", "embed"),
+    ):
+        assert old in block
+        block = block.replace(old, new)
+    done = subprocess.run(
+        [sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    tokens = [
+        client.post(EMBEDDINGS, json={"model": "embed", "input": text}).json()["usage"]
+        for text in ("Grass is green.", "Snow is white.")
+    ]
+    assert done.stdout.splitlines() == [
+        f"text-{number} {usage['prompt_tokens']}" for number, usage in enumerate(tokens)
+    ]

@@ -173,5 +173,9 @@ def test_every_line_is_answered_once_by_two_servers(
         survive(Killing([servers.a, servers.b], SEED), kills=KILLS, count=LINES)
         for server in (servers.a, servers.b):
             assert server.stop() == 0
-        storage = {"database_url": postgresql.url, "blob_url": f"file://{tmp_path}/blobs"}
-        asyncio.run(check_nothing_is_left(Settings(data_dir=servers.a.data_dir, **storage)))
+        settings = Settings(
+            data_dir=servers.a.data_dir,
+            database_url=postgresql.url,
+            blob_url=f"file://{tmp_path}/blobs",
+        )
+        asyncio.run(check_nothing_is_left(settings))

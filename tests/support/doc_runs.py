@@ -85,6 +85,7 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ("docs/guide/integrations.md", "import os\n\nfrom langchain_openai"): (
         "tests/demo/test_demo.py::test_langchain"
     ),
+    ("docs/guide/batches.md", "import json"): "tests/batches/test_batches.py::test_the_guide",
     ("docs/guide/plugins.md", "from pydantic import"): PLUGIN,
     ("docs/guide/plugins.md", "class BagEngine"): PLUGIN,
 }

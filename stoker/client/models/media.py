@@ -8,7 +8,10 @@ import msgspec
 from .common import JobStatus
 
 if TYPE_CHECKING:
-    Purpose: TypeAlias = Literal["image", "video", "thumbnail", "reference"] | str
+    Purpose: TypeAlias = (
+        Literal["image", "video", "thumbnail", "reference", "batch", "user_data", "batch_output"]
+        | str
+    )
 else:
     Purpose = str
 
@@ -18,12 +21,14 @@ class File(msgspec.Struct, kw_only=True):
     content_type: str
     created_at: int
     """Unix seconds."""
-    expires_at: int
-    """Unix seconds."""
+    expires_at: int | None
+    """Unix seconds. `null` if the file does not expire."""
     filename: str
     id: str
     object: str = "file"
     purpose: Purpose
+    status: str = "processed"
+    """Files have no other status. OpenAI's clients need one."""
 
 
 class VideoError(msgspec.Struct, kw_only=True):

@@ -19,10 +19,16 @@ class FileOperations(Resource):
         return self._api.value(models.Deleted, "DELETE", f"/v1/files/{quoted(file_id)}")
 
     def list(
-        self, *, limit: int | None = None, order: Literal["asc", "desc"] | None = None
+        self,
+        *,
+        limit: int | None = None,
+        order: Literal["asc", "desc"] | None = None,
+        purpose: str | None = None,
     ) -> Iterator[models.File]:
-        """`GET /v1/files`: List the generated files that have not expired."""
-        return self._api.pages(models.File, "/v1/files", limit=limit, query={"order": order})
+        """`GET /v1/files`: List the uploaded and generated files that have not expired."""
+        return self._api.pages(
+            models.File, "/v1/files", limit=limit, query={"order": order, "purpose": purpose}
+        )
 
 
 class VideoOperations(Resource):
