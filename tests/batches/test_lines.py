@@ -6,13 +6,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.workloads.batches.lines import Line, LineSplitter
+from stoker.workloads.batches.lines import InputLine, LineSplitter
 from stoker.workloads.batches.parts import ranges
 
 MIB = 1 << 20
 
 
-def split(blocks: list[bytes], most_bytes: int) -> list[Line]:
+def split(blocks: list[bytes], most_bytes: int) -> list[InputLine]:
     splitter = LineSplitter(most_bytes)
     lines = [line for block in blocks for line in splitter.add(block)]
     return [*lines, *splitter.end()]
@@ -21,7 +21,7 @@ def split(blocks: list[bytes], most_bytes: int) -> list[Line]:
 @given(st.lists(st.text("ab \n").map(str.encode)), st.integers(1, 6))
 def test_are_the_same_for_any_blocks(blocks: list[bytes], most_bytes: int) -> None:
     expected = [
-        Line(number, line if len(line) <= most_bytes else None)
+        InputLine(number, line if len(line) <= most_bytes else None)
         for number, line in enumerate(b"".join(blocks).split(b"\n"), 1)
         if len(line) > most_bytes or line.strip()
     ]
@@ -34,7 +34,7 @@ def test_a_line_of_gigabytes_is_not_held() -> None:
     try:
         for _ in range(2048):
             assert splitter.add(block) == []
-        assert splitter.add(b"\nshort\n") == [Line(1, None), Line(2, b"short")]
+        assert splitter.add(b"\nshort\n") == [InputLine(1, None), InputLine(2, b"short")]
         assert tracemalloc.get_traced_memory()[1] < 16 * MIB
     finally:
         tracemalloc.stop()

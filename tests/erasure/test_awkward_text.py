@@ -28,6 +28,11 @@ MINIMAL: dict[str, dict[str, Any]] = {
         "checks": [{"name": "n", "request": {"inputs": "a"}, "expect": {"status": 200}}]
     },
     "/v1/agent": {"name": "awkward", "model": "awkward"},
+    "/v1/batches": {
+        "input_file_id": "file_1",
+        "endpoint": "/v1/embeddings",
+        "completion_window": "24h",
+    },
     "/v1/prices": {
         "memory_microcredits_per_gib_hour": 1,
         "storage_microcredits_per_gib_month": 1,
