@@ -49,4 +49,4 @@ def test_every_type_of_a_run_event_is_listed() -> None:
 
 
 def test_objects_of_the_stream() -> None:
-    assert {*events.objects()} == {"deployment", "artifact", "video", "run"}
+    assert {*events.objects()} == {"deployment", "artifact", "video", "batch", "run"}

@@ -15,6 +15,7 @@ from stoker.tenancy.accounts.resource import RESOURCE as ACCOUNTS
 from stoker.tenancy.keys.resource import RESOURCE as KEYS
 from stoker.tenancy.usage.resource import RESOURCE as USAGE
 from stoker.workloads.agents.resource import RESOURCE as AGENTS
+from stoker.workloads.batches.resource import RESOURCE as BATCHES
 from stoker.workloads.evaluation.checks.resource import RESOURCE as CHECKS
 from stoker.workloads.evaluation.replay.resource import RESOURCE as REPLAY
 from stoker.workloads.evaluation.trials.resource import RESOURCE as TRIALS
@@ -39,6 +40,7 @@ RESOURCES = Resources(
         FILES,
         VIDEOS,
         RESPONSES,
+        BATCHES,
         AGENTS,
         TELEMETRY,
         USAGE,

@@ -246,7 +246,7 @@ class TestReadme:
         assert answer["choices"][0]["message"]["content"] == "Grass is green."
 
     def test_guide(self, shell: Any, demo: Server, state: Any, tmp_path: Path) -> None:
-        others = ("python.md", "integrations.md")
+        others = ("python.md", "integrations.md", "batches.md")
         pages = [page.read_text() for page in guide_pages() if page.name not in others]
         block = "\n".join(re.findall(r"```python\n(.*?)```", "\n".join(pages), re.DOTALL))
         sound = tmp_path / "speech.mp3"

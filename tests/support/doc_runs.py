@@ -82,6 +82,7 @@ RUN_BY: Mapping[tuple[str, str], str] = {
             "litellm": "import litellm",
         }.items()
     },
+    ("docs/guide/batches.md", "import json"): "tests/batches/test_batches.py::test_the_guide",
     ("docs/guide/plugins.md", "from pydantic import"): PLUGIN,
     ("docs/guide/plugins.md", "class BagEngine"): PLUGIN,
 }

@@ -142,6 +142,16 @@ RESOURCES: Mapping[str, ClientResource] = {
         _crud("/v1/videos", "/v1/videos/{video_id}", update=False),
         is_extended=True,
     ),
+    "batches": ClientResource(
+        "batches",
+        "Batches",
+        {
+            "list": "GET /v1/batches",
+            "create": "POST /v1/batches",
+            "get": "GET /v1/batches/{batch_id}",
+            "cancel": "POST /v1/batches/{batch_id}/cancel",
+        },
+    ),
     "usage": ClientResource(
         "usage", "Usage", {"get": "GET /v1/usage", "events": "GET /v1/usage/events"}
     ),

@@ -27,6 +27,7 @@ GUIDES: Mapping[str, str] = {
     "Checks": "guide/checks.md",
     "Console": "guide/console.md",
     "Deployments": "guide/deployments.md",
+    "Batches": "guide/batches.md",
     "Files": "guide/usage.md",
     "Generated text": "guide/openai.md",
     "Health": "guide/operation.md",

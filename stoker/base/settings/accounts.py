@@ -56,6 +56,11 @@ class AccountSettings(BaseSettings):
     quota_videos: int = Field(
         default=100_000, ge=0, description="Maximum number of videos of an account; 0: unlimited."
     )
+    quota_batches: int = Field(
+        default=100,
+        ge=0,
+        description="Maximum number of unfinished batches of an account; 0: unlimited.",
+    )
     console_session_h: float = Field(
         default=12,
         gt=0,

@@ -40,6 +40,24 @@ class JobSettings(BaseSettings):
     job_timeout_s: float = Field(
         default=3600, gt=0, le=86_400, description="Longest attempt at a job, seconds."
     )
+    batch_lines: int = Field(
+        default=100_000, ge=1, le=10_000_000, description="Maximum number of lines of a batch."
+    )
+    batch_mib: int = Field(
+        default=1024, ge=1, le=1_048_576, description="Maximum size of a batch's input file, MiB."
+    )
+    batch_line_mib: int = Field(
+        default=4, ge=1, le=64, description="Maximum size of a line of a batch, MiB."
+    )
+    batch_lines_at_once: int = Field(
+        default=64,
+        ge=1,
+        le=4096,
+        description=(
+            "Lines of one deployment's batches that this server computes at the same time. At "
+            "most half of the deployment's `max_queue` is used."
+        ),
+    )
     agent_runs_at_once: int = Field(
         default=256,
         ge=1,

@@ -14,6 +14,7 @@ from .extended import (
 )
 from .operations.accounts import AsyncAccounts, AsyncKeys, AsyncQuotas
 from .operations.agents import AsyncAgents
+from .operations.batches import AsyncBatches
 from .operations.deployments import AsyncModels
 from .operations.machine import AsyncMachine, AsyncNodes
 from .operations.usage import AsyncCredits, AsyncPrices, AsyncUsage
@@ -37,6 +38,7 @@ class AsyncResources:
         self.runs = AsyncRuns(api)
         self.files = AsyncFiles(api)
         self.videos = AsyncVideos(api)
+        self.batches = AsyncBatches(api)
         self.usage = AsyncUsage(api)
         self.credits = AsyncCredits(api)
         self.prices = AsyncPrices(api)

@@ -25,6 +25,15 @@ from .artifacts import Failure as Failure
 from .artifacts import Import as Import
 from .artifacts import Inspection as Inspection
 from .artifacts import Origin as Origin
+from .batches import Batch as Batch
+from .batches import BatchCounts as BatchCounts
+from .batches import BatchErrors as BatchErrors
+from .batches import BatchFault as BatchFault
+from .batches import BatchInputDetails as BatchInputDetails
+from .batches import BatchOutputDetails as BatchOutputDetails
+from .batches import BatchPause as BatchPause
+from .batches import BatchStatus as BatchStatus
+from .batches import BatchUsage as BatchUsage
 from .common import Deleted as Deleted
 from .common import JobStatus as JobStatus
 from .common import Memory as Memory

@@ -35,6 +35,8 @@ from .agents import UserMessageParams as UserMessageParams
 from .artifacts import ArtifactCreateParams as ArtifactCreateParams
 from .artifacts import ArtifactUpdateParams as ArtifactUpdateParams
 from .artifacts import ImportCreateParams as ImportCreateParams
+from .batches import BatchCreateParams as BatchCreateParams
+from .batches import OutputExpiryParams as OutputExpiryParams
 from .common import ConfigParams as ConfigParams
 from .common import GenerateKwargsParams as GenerateKwargsParams
 from .deployments import DeploymentCreateParams as DeploymentCreateParams

@@ -5,6 +5,7 @@ from .api import Api
 from .extended import Artifacts, Deployments, Events, Files, Runs, Tasks, Versions, Videos
 from .operations.accounts import Accounts, Keys, Quotas
 from .operations.agents import Agents
+from .operations.batches import Batches
 from .operations.deployments import Models
 from .operations.machine import Machine, Nodes
 from .operations.usage import Credits, Prices, Usage
@@ -28,6 +29,7 @@ class Resources:
         self.runs = Runs(api)
         self.files = Files(api)
         self.videos = Videos(api)
+        self.batches = Batches(api)
         self.usage = Usage(api)
         self.credits = Credits(api)
         self.prices = Prices(api)

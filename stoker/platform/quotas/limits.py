@@ -21,6 +21,7 @@ class Quota(StrEnum):
     RUNS = "runs"
     FILES = "files"
     VIDEOS = "videos"
+    BATCHES = "batches"
 
 
 @dataclass(frozen=True)
@@ -58,4 +59,9 @@ LIMITS: Mapping[Quota, Limit] = {
         "Delete some, or wait until they expire",
     ),
     Quota.VIDEOS: Limit("videos", lambda settings: settings.quota_videos, "Delete some"),
+    Quota.BATCHES: Limit(
+        "unfinished batches",
+        lambda settings: settings.quota_batches,
+        "Cancel some, or wait until they end",
+    ),
 }

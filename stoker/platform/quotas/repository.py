@@ -11,9 +11,11 @@ from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart, UploadStatus
+from stoker.store.tables.batches import Batch
 from stoker.store.tables.checks import DeploymentChecks
 from stoker.store.tables.deployments import Deployment, DeploymentVersion
 from stoker.store.tables.files import File, FileUpload, FileUploadPart, FileUploadStatus
+from stoker.store.tables.jobs import UNFINISHED
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.videos import Video
 
@@ -192,4 +194,5 @@ _COUNTED: Mapping[Quota, Callable[[str | None], Select[Any, Any]]] = {
     Quota.RUNS: _rows(Run.account_id),
     Quota.FILES: _rows(File.account_id),
     Quota.VIDEOS: _rows(Video.account_id),
+    Quota.BATCHES: _rows(Batch.account_id, Batch.status.in_(UNFINISHED)),
 }

@@ -10,6 +10,7 @@ from stoker.store.db import Base, Session
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run, RunEvent
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart
+from stoker.store.tables.batches import Batch, BatchPart
 from stoker.store.tables.checks import DeploymentChecks
 from stoker.store.tables.console import ConsoleLink, ConsoleSession
 from stoker.store.tables.deployments import (
@@ -40,6 +41,7 @@ OWNED: tuple[type[Base], ...] = (
     Agent,
     ApiKey,
     Artifact,
+    Batch,
     Book,
     Deployment,
     DeploymentVersion,
@@ -66,7 +68,7 @@ KEPT: Mapping[type[Base], str] = {
     SharedSecret: "belongs to no account",
 }
 """Maps each table with rows that stay to the reason."""
-_JOBS = (Import, StoredResponse, Trial, Video)
+_JOBS = (Batch, Import, StoredResponse, Trial, Video)
 _WITH_WORK = (Deployment, Artifact, Agent, File, FileUpload, *_JOBS)
 """Tables with rows that stand for work or bytes. The work or bytes end before the rows are
 deleted.
@@ -85,12 +87,14 @@ def owned_by(account_id: str) -> dict[type[Base], ColumnElement[bool]]:
     uploads = select(Upload.id).where(Upload.artifact_id.in_(artifacts))
     deployments = select(Deployment.id).where(conditions[Deployment])
     versions = select(DeploymentVersion.id).where(conditions[DeploymentVersion])
+    batches = select(Batch.id).where(conditions[Batch])
     file_uploads = select(FileUpload.id).where(conditions[FileUpload])
     keys = select(ApiKey.id).where(conditions[ApiKey])
     runs = select(Run.id).where(conditions[Run])
     made = [select(Transfer.id).where(conditions[Transfer]), keys]
     return conditions | {
         Account: Account.id == account_id,
+        BatchPart: BatchPart.batch_id.in_(batches),
         ConsoleLink: ConsoleLink.key_id.in_(keys),
         ConsoleSession: ConsoleSession.key_id.in_(keys),
         DeploymentChecks: DeploymentChecks.deployment_id.in_(deployments),
@@ -112,8 +116,8 @@ def owned_by(account_id: str) -> dict[type[Base], ColumnElement[bool]]:
 
 
 async def erase_jobs(session: Session, account_id: str) -> None:
-    """Deletes the imports, stored responses, trials and videos of an account. Other jobs end with
-    the object that they belong to.
+    """Deletes the batches, imports, stored responses, trials and videos of an account. Other jobs
+    end with the object that they belong to.
     """
     rows = owned_by(account_id)
     for table in _JOBS:
@@ -159,10 +163,12 @@ async def begun(session: Session, account_id: str) -> Account | None:
     return await session.scalar(statement.with_for_update())
 
 
-async def ids(session: Session, table: type[Base], account_id: str, most: int) -> list[str]:
-    """Returns the ids of at most `most` of an account's rows."""
+async def ids(
+    session: Session, table: type[Base], account_id: str, most: int, *, after: str = ""
+) -> list[str]:
+    """Returns the ids of at most `most` of an account's rows, from the one after `after`."""
     columns = table.__table__.c
-    statement = select(columns.id).where(columns.account_id == account_id)
+    statement = select(columns.id).where(columns.account_id == account_id, columns.id > after)
     return list(await session.scalars(statement.order_by(columns.id).limit(most)))
 
 

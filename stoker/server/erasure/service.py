@@ -21,9 +21,11 @@ from stoker.server.erasure.context import ErasureContext
 from stoker.store import db
 from stoker.store.tables.agents import Agent
 from stoker.store.tables.artifacts import Artifact, UploadStatus
+from stoker.store.tables.batches import Batch
 from stoker.tenancy.keys import service as keys
 from stoker.tenancy.usage.ledger import Ledger
 from stoker.workloads.agents import run_service as runs
+from stoker.workloads.batches.parts import BLOBS as BATCH_BLOBS
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +98,7 @@ async def _erase(context: ErasureContext, account_id: str) -> None:
 
 async def _round(context: ErasureContext, account_id: str) -> bool:
     """Ends and erases the current data of an account. Returns True if the account is deleted."""
+    await _erase_batch_parts(context, account_id)
     async with context.database.transaction() as session:
         # These rows are found by the ids of objects that still exist.
         await repository.erase_idempotency(session, account_id)
@@ -123,6 +126,21 @@ async def _round(context: ErasureContext, account_id: str) -> bool:
 async def _let_go(context: ErasureContext) -> None:
     for runner in context.runners:
         await runner.let_go()
+
+
+async def _erase_batch_parts(context: ErasureContext, account_id: str) -> None:
+    """Deletes the answers of unfinished batches. Their rows follow, after which no server adds
+    more.
+    """
+    after = ""
+    while True:
+        async with context.database.reading() as session:
+            batch_ids = await repository.ids(session, Batch, account_id, _AT_ONCE, after=after)
+        for batch_id in batch_ids:
+            await context.blobs.delete_prefix(f"{BATCH_BLOBS}{batch_id}")
+        if len(batch_ids) < _AT_ONCE:
+            return
+        after = batch_ids[-1]
 
 
 async def _erase_agents(context: ErasureContext, account_id: str) -> None:

@@ -4,6 +4,7 @@ from stoker.store.db import Base
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run, RunEvent
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart
+from stoker.store.tables.batches import Batch, BatchPart
 from stoker.store.tables.checks import DeploymentChecks
 from stoker.store.tables.console import ConsoleLink, ConsoleSession
 from stoker.store.tables.deployments import (
@@ -35,6 +36,8 @@ TABLES: tuple[type[Base], ...] = (
     Agent,
     ApiKey,
     Artifact,
+    Batch,
+    BatchPart,
     Book,
     ConsoleLink,
     ConsoleSession,

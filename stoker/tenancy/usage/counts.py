@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from stoker.base.fairness import CURRENT_CALLER
@@ -13,6 +14,23 @@ WORKED_ON = ("input_tokens", "output_tokens", "images", "audio_ms", "video_ms")
 NAMES = ("requests", "errors", "mirrored", *WORKED_ON)
 _MOST = 10**9
 """Maximum count of one call. Replicas are not trusted with more."""
+
+COLLECTED: ContextVar[list[Served] | None] = ContextVar("collected", default=None)
+"""List that receives the calls of the current task instead of `Counts`. The task's own transaction
+then counts them.
+"""
+
+
+def amounts(call: Served) -> dict[str, int]:
+    """Returns the counts of one call by name."""
+    counted: dict[str, int] = dict.fromkeys(NAMES, 0)
+    counted["requests"] = 1
+    counted["errors"] = int(call.outcome not in (OK, CANCELLED))
+    counted["mirrored"] = int(call.is_copy)
+    for name, count in call.counts.items():
+        if name in WORKED_ON:
+            counted[name] = max(0, min(_MOST, count))
+    return counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +69,17 @@ class Counts(RuntimeListener):
 
     def served(self, call: Served) -> None:
         # The listener runs in the context of the task that made the call.
+        collected = COLLECTED.get()
+        if collected is not None and not call.is_copy:
+            collected.append(call)
+            return
         asked_by = CURRENT_CALLER.get().key
         of = (call.deployment_id, call.version_id, asked_by, self._wall_ms() // HOUR_MS)
         if of not in self._rows:
             self._rows[of] = _CountRow(call.account_id, call.model)
         values = self._rows[of].values
-        values["requests"] += 1
-        values["errors"] += call.outcome not in (OK, CANCELLED)
-        values["mirrored"] += call.is_copy
-        for name, count in call.counts.items():
-            if name in WORKED_ON:
-                values[name] += max(0, min(_MOST, count))
+        for name, count in amounts(call).items():
+            values[name] += count
 
     def take(self) -> list[Counted]:
         """Returns all counts that have changed since they were acknowledged."""

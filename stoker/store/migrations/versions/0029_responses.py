@@ -8,11 +8,11 @@ from alembic import op
 from stoker.store.db import UtcDateTime
 
 revision: str = "0029"
-down_revision: str | None = "0026"
+down_revision: str | None = "0028"
 branch_labels: Sequence[str] | None = None
 depends_on: Sequence[str] | None = None
 
-COMPATIBLE_FROM: str | None = "0026"
+COMPATIBLE_FROM: str | None = None
 
 
 def upgrade() -> None:
