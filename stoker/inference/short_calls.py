@@ -21,7 +21,7 @@ from stoker.inference.json_bodies import validated
 from stoker.inference.operation import EVENTS, JSON, Operation, StreamedAnswer
 from stoker.inference.registry import OPERATIONS
 from stoker.inference.routes import session_of
-from stoker.inference.session import VERSION, CallSession
+from stoker.inference.session import CallSession
 from stoker.inference.streaming import STREAM_HEADERS
 from stoker.platform.web import error_formats
 from stoker.platform.web.error_handlers import error_response
@@ -257,14 +257,14 @@ async def _respond(operation: Operation[Any], request: Request, reply: _ShortRep
             return
     content, media_type = answer
     headers = [(b"content-length", b"%d" % len(content)), _content_type(media_type)]
-    await reply.send_whole(200, headers + _version(session), content)
+    await reply.send_whole(200, headers + _reported(session), content)
 
 
 async def _stream(
     answer: StreamedAnswer, session: CallSession, request: Request, reply: _ShortReply
 ) -> None:
     first = await anext(answer.parts)
-    headers = [_content_type(answer.media_type), *STREAM_HEADERS, *_version(session)]
+    headers = [_content_type(answer.media_type), *STREAM_HEADERS, *_reported(session)]
     await reply.begin(headers, first)
     exchange = reply.exchange
     try:
@@ -286,5 +286,7 @@ def _content_type(media_type: str) -> tuple[bytes, bytes]:
     return b"content-type", value.encode("latin-1")
 
 
-def _version(session: CallSession) -> list[tuple[bytes, bytes]]:
-    return [(VERSION.encode(), session.version_id.encode("latin-1"))] if session.version_id else []
+def _reported(session: CallSession) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.encode(), value.encode("latin-1")) for name, value in session.answer_headers.items()
+    ]

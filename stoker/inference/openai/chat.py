@@ -72,7 +72,6 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
     metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = Field(
         default=None, max_length=16, description="Not used."
     )
-    service_tier: Literal["auto", "default"] | None = Field(default=None, description="Not used.")
     prompt_cache_key: Name | None = Field(default=None, description="Not used.")
     prompt_cache_retention: Literal["in_memory"] | None = Field(
         default=None, description="Prompt caches stay in memory only."

@@ -114,7 +114,7 @@ class ResponseObject(BaseModel):
     prompt_cache_key: str | None
     reasoning: dict[str, str | None]
     safety_identifier: str | None
-    service_tier: Literal["default"]
+    service_tier: Literal["default", "flex", "priority"] = Field(description="The used tier.")
     store: Literal[False]
     temperature: float | None
     text: dict[str, Any]

@@ -66,6 +66,7 @@ class ResponseWriter:
             "created_at": generation.answer["created"],
             "model": generation.answer["model"],
             **generation.answer["settings"],
+            "service_tier": generation.answer.get("service_tier", "default"),
         }
         self._stream = generation.stream
         self._number = 0
