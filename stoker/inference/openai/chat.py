@@ -205,3 +205,6 @@ class ChatCompletion(BaseModel):
     model: str
     choices: list[Choice]
     usage: Usage
+    service_tier: Literal["default", "flex", "priority"] | None = Field(
+        default=None, description="The used tier, if the request names one."
+    )

@@ -37,8 +37,6 @@ class Running:
     """Turn of its key. Prompts with a lower turn are computed first."""
     head_start: int = 0
     """Number of turns by which its turn comes before that of its key."""
-    stepped: int = 0
-    """Number of the latest step that computed tokens of it."""
     draft: Sequence[int] = ()
     """Guessed tokens after the next token, while they are computed."""
     lookup: Lookup | None = None

@@ -22,7 +22,6 @@ class ScheduledSequences:
         """Number of sequences that the free memory sufficed for. Reset once none is left."""
         self._max_running = max_running
         self._queue = WaitingSequences()
-        self._steps = 0
 
     def __len__(self) -> int:
         return len(self._queue) + len(self.active)
@@ -109,17 +108,11 @@ class ScheduledSequences:
         if background:
             live_width = sum(len(chunk.tokens) for _, chunk in pairs)
             room = self.background.room(live_width, budget - live_width)
-            if room < budget:
-                background.sort(key=lambda sequence: sequence.stepped)
-                if live_width:
-                    # Its images would be computed in this step, too.
-                    background = [each for each in background if not each.at_images]
-            else:
-                background.sort(key=lambda sequence: sequence.rank)
+            background.sort(key=lambda sequence: sequence.rank)
+            if live_width:
+                # Its images would be computed in this step, too.
+                background = [each for each in background if not each.at_images]
             pairs += self._chunks_of(background, room, scored)
-        self._steps += 1
-        for sequence, _ in pairs:
-            sequence.stepped = self._steps
         return [pair for pair in pairs if pair[0] in self.active]
 
     def _chunks_of(

@@ -59,11 +59,6 @@ class PassDurations:
         seconds = min(seconds, 2 * known)
         self._seconds[width] = known + (FALLS if seconds < known else RISES) * (seconds - known)
 
-    @property
-    def is_measured(self) -> bool:
-        """True if `of` can be called."""
-        return bool(self._widths)
-
     def known(self, width: int) -> bool:
         return width in self._seconds
 

@@ -7,7 +7,7 @@ from stoker.base.fairness import MOST_OVERTAKING, RoundRobin, Tier
 from stoker.models.llm.running import Running
 
 
-class _Line:
+class _WaitingLine:
     """Waiting sequences in the turns of their keys."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class WaitingSequences:
     """
 
     def __init__(self) -> None:
-        self._live, self._background = _Line(), _Line()
+        self._live, self._background = _WaitingLine(), _WaitingLine()
 
     def __len__(self) -> int:
         return len(self._live.sequences) + len(self._background.sequences)
@@ -66,5 +66,5 @@ class WaitingSequences:
         order = self._line(sequence).order
         order.current = max(order.current, sequence.turn + sequence.head_start)
 
-    def _line(self, sequence: Running) -> _Line:
+    def _line(self, sequence: Running) -> _WaitingLine:
         return self._background if sequence.is_background else self._live
