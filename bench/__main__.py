@@ -9,6 +9,7 @@ import time
 from bench import (
     adapters,
     agents,
+    background,
     chat,
     chat_prefix,
     chat_repeats,
@@ -53,6 +54,7 @@ BENCHMARKS = {
     "hub_import": hub_import.run,
     "adapters": adapters.run,
     "agents": agents.run,
+    "background": background.run,
     "chat": chat.run,
     "chat_prefix": chat_prefix.run,
     "chat_repeats": chat_repeats.run,

@@ -247,6 +247,7 @@ REPLICA = _rows(
         (
             "stoker/models/llm/",
             "stoker/replica/queue_thread.py",
+            "stoker/replica/batch_choice.py",
             "stoker/replica/batching.py",
             "stoker/replica/engine_thread.py",
             "stoker/replica/model_thread.py",

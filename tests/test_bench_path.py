@@ -169,7 +169,7 @@ def test_stages_of_the_gateway(stage: str, frames: list[str]) -> None:
                 f"TokenizersBackend._encode_plus ({PACKAGES}/transformers/tokenization.py)",
             ],
         ),
-        ("batch", [*ENGINE, f"choose ({ROOT}/stoker/replica/batching.py)"]),
+        ("batch", [*ENGINE, f"choose ({ROOT}/stoker/replica/batch_choice.py)"]),
         ("batch", [*ENGINE, f"SharedLock.give ({ROOT}/stoker/replica/shared_lock.py)"]),
         (
             "collate",

@@ -17,6 +17,8 @@ Of eight places, an account may use seven, so that another account's first job s
 Each account's share shrinks as more accounts work. With fewer places, one stays free as well. A
 single place may be used.
 """
+MOST_OVERTAKING = 4
+"""Maximum number of turns in a row that calls of priority have before a waiting default call."""
 _REMEMBERED = 1000
 
 Item = TypeVar("Item")
@@ -30,6 +32,33 @@ class Tier(StrEnum):
     DEFAULT = "default"
     PRIORITY = "priority"
     """Runs before calls of other tiers."""
+
+    @property
+    def is_background(self) -> bool:
+        return self is Tier.FLEX
+
+
+class TierTurns:
+    """Chooses the tier with the next turn: priority before default, and flex only if no other tier
+    waits.
+    """
+
+    def __init__(self) -> None:
+        self._overtook = 0
+        """Turns of priority in a row while default waited."""
+
+    def next(self, waiting: Collection[Tier]) -> Tier:
+        """Returns the tier that goes next. `waiting` must not be empty.
+
+        After `MOST_OVERTAKING` turns of priority in a row, a waiting default call has a turn.
+        """
+        if Tier.PRIORITY in waiting:
+            is_overtaking = Tier.DEFAULT in waiting
+            if not (is_overtaking and self._overtook >= MOST_OVERTAKING):
+                self._overtook = self._overtook + 1 if is_overtaking else 0
+                return Tier.PRIORITY
+        self._overtook = 0
+        return Tier.DEFAULT if Tier.DEFAULT in waiting else Tier.FLEX
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from stoker.cli import completion, confirmation, deployments, output
 from stoker.cli.confirmation import Yes
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import JsonObject, quoted
+from stoker.client.client import ApiRequest, JsonObject, quoted
 from stoker.client.errors import WrongUseError
 
 app = typer.Typer(no_args_is_help=True, help="Manage API keys: create, list, show, rotate, revoke.")
@@ -38,6 +38,7 @@ DETAILS: Columns = {
     **LIST,
     "requests per minute": lambda k: k["requests_per_minute"],
     "tokens per minute": lambda k: k["tokens_per_minute"],
+    "may prioritize": lambda k: k["may_prioritize"],
 }
 
 
@@ -80,6 +81,9 @@ def create(
         int | None,
         typer.Option(min=1, metavar="N", help="Maximum tokens per minute. Default: no limit."),
     ] = None,
+    may_prioritize: Annotated[
+        bool, typer.Option("--may-prioritize", help="Allow the service tier 'priority'.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a key. The key is printed once, to stdout."""
@@ -93,6 +97,7 @@ def create(
         "expires_at": expires_at.isoformat() if expires_at else None,
         "requests_per_minute": requests_per_minute,
         "tokens_per_minute": tokens_per_minute,
+        "may_prioritize": may_prioritize,
     }
     fields = {field: value for field, value in wish.items() if value}
     _show_secret(server.create(KEYS, fields), as_json=as_json)
@@ -109,6 +114,26 @@ def list_keys(ctx: typer.Context, as_json: AsJson = False) -> None:
 def show(ctx: typer.Context, key_id: KeyId, as_json: AsJson = False) -> None:
     """Show a key and its limits, without its secret."""
     output.show_object(client(ctx).get(f"{KEYS}/{quoted(key_id)}"), DETAILS, as_json=as_json)
+
+
+@app.command()
+def change(
+    ctx: typer.Context,
+    key_id: KeyId,
+    *,
+    may_prioritize: Annotated[
+        bool,
+        typer.Option(
+            "--may-prioritize/--may-not-prioritize",
+            help="Allow or refuse the service tier 'priority'.",
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Change a key's rights. Its secret stays valid."""
+    body = {"may_prioritize": may_prioritize}
+    request = ApiRequest(method="PATCH", path=f"{KEYS}/{quoted(key_id)}", json=body)
+    output.show_object(client(ctx).json(request), DETAILS, as_json=as_json)
 
 
 @app.command()

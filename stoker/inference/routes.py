@@ -16,8 +16,10 @@ from stoker.inference import bodies
 from stoker.inference.calls import Calls
 from stoker.inference.operation import Answer, Operation, StreamedAnswer
 from stoker.inference.registry import OPERATIONS
+from stoker.inference.service_tiers import TIER
 from stoker.inference.session import CallSession
 from stoker.inference.streaming import Streamed, unless_gone
+from stoker.models.tasks.service_tier import ServiceTier
 from stoker.platform.web.context import part_of
 from stoker.platform.web.prefix import base_url
 from stoker.tenancy.keys.auth import ModelCaller, caller_of_model
@@ -29,6 +31,14 @@ Prefer = Annotated[
     Header(
         description="`wait=N`: maximum seconds to wait for a cold deployment (RFC 7240). "
         "Other and malformed preferences are ignored, as the RFC specifies.",
+    ),
+]
+TierHeader = Annotated[
+    ServiceTier | None,
+    Header(
+        alias=TIER,
+        description="Service tier of the call. A `service_tier` in the body replaces it, unless it "
+        "is `auto`. The answer has the used tier in the same header.",
     ),
 ]
 
@@ -58,7 +68,7 @@ async def respond(operation: Operation[Any], request: Request) -> Response:
         has_media_in_json=operation.has_media_in_json,
     )
     response = await unless_gone(request, _response(request, operation.run(session, body)))
-    response.headers.update(session.headers())
+    response.headers.update(session.answer_headers)
     return response
 
 
@@ -100,7 +110,7 @@ def wait_seconds(settings: Settings, prefer: str | None) -> float:
     return min(settings.wait_default_s, settings.wait_max_s)
 
 
-async def _documented(caller: ModelCaller, prefer: Prefer = None) -> None:
+async def _documented(caller: ModelCaller, prefer: Prefer = None, tier: TierHeader = None) -> None:
     """Documents the headers of all operations. Never called: `CallRoute` handles the requests."""
 
 

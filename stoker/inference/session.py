@@ -1,11 +1,14 @@
 """The path of one call: credit, deployment, media, version and runtime. Independent of HTTP."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from stoker.base.config import Settings
 from stoker.base.errors import ForbiddenError, NotFoundError
+from stoker.base.fairness import CURRENT_CALLER, Tier
 from stoker.inference.calls import Calls
+from stoker.inference.service_tiers import TIER, requested_tier
 from stoker.media.collect import Request as MediaRequest
 from stoker.platform.web.principal import Principal, Scope
 from stoker.registry.deployments import traffic
@@ -56,8 +59,9 @@ class CallSession:
         self.base_url = base_url
         self.version_id: str | None = None
         """Id of the version that was called, if the deployment has several."""
-        self.answer_headers: Mapping[str, str] = _NO_HEADERS
-        """Further headers of the answer."""
+        self.tier: Tier | None = None
+        """Service tier of the call, if the request names one."""
+        self._added_headers: Mapping[str, str] = _NO_HEADERS
         self._caller = caller
         self._wait_s = wait_s
         self._headers = headers
@@ -73,18 +77,38 @@ class CallSession:
 
     def add_header(self, name: str, value: str) -> None:
         """Adds a header to the answer."""
-        self.answer_headers = {**self.answer_headers, name: value}
-
-    def headers(self) -> dict[str, str]:
-        """Returns the headers that the call adds to the answer."""
-        version = {VERSION: self.version_id} if self.version_id else {}
-        return {**version, **self.answer_headers}
+        self._added_headers = {**self._added_headers, name: value}
 
     async def target(self, body: ModelBody, pipelines: Collection[str]) -> DirectoryEntry:
         """Returns the deployment that a request names: see `Calls.target`."""
         # Some requests name the user that they are made for.
         self._user = vars(body).get("user")
+        self._use_tier(requested_tier(body, self._headers))
         return await self.calls.target(self._caller, body.model, pipelines)
+
+    def _use_tier(self, tier: Tier | None) -> None:
+        """Makes the current task work in a tier. Without the right to priority, that is `default`.
+        Background work stays background work.
+        """
+        if tier is None:
+            return
+        party = CURRENT_CALLER.get()
+        if party.tier.is_background:
+            tier = party.tier
+        elif tier is Tier.PRIORITY and not self._caller.may_prioritize:
+            tier = Tier.DEFAULT
+        self.tier = tier
+        CURRENT_CALLER.set(replace(party, tier=tier))
+
+    @property
+    def answer_headers(self) -> Mapping[str, str]:
+        """Headers that the call adds to the answer."""
+        headers = dict(self._added_headers)
+        if self.version_id:
+            headers[VERSION] = self.version_id
+        if self.tier:
+            headers[TIER] = self.tier
+        return headers
 
     async def collect(self, body: MediaRequest) -> None:
         """Fetches the request's media. Raises `InvalidMediaError`."""

@@ -257,14 +257,14 @@ async def _respond(operation: Operation[Any], request: Request, reply: _ShortRep
             return
     content, media_type = answer
     headers = [(b"content-length", b"%d" % len(content)), _content_type(media_type)]
-    await reply.send_whole(200, headers + _added(session), content)
+    await reply.send_whole(200, headers + _reported(session), content)
 
 
 async def _stream(
     answer: StreamedAnswer, session: CallSession, request: Request, reply: _ShortReply
 ) -> None:
     first = await anext(answer.parts)
-    headers = [_content_type(answer.media_type), *STREAM_HEADERS, *_added(session)]
+    headers = [_content_type(answer.media_type), *STREAM_HEADERS, *_reported(session)]
     await reply.begin(headers, first)
     exchange = reply.exchange
     try:
@@ -286,5 +286,7 @@ def _content_type(media_type: str) -> tuple[bytes, bytes]:
     return b"content-type", value.encode("latin-1")
 
 
-def _added(session: CallSession) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode("latin-1")) for name, value in session.headers().items()]
+def _reported(session: CallSession) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.encode(), value.encode("latin-1")) for name, value in session.answer_headers.items()
+    ]

@@ -15,7 +15,7 @@ from stoker.models.engines.interface import Engine, overlaps
 from stoker.models.engines.shortage import free_unused
 from stoker.models.stages.base import Sample, Stages
 from stoker.models.stages.watch import AbandonedError, Watch
-from stoker.replica.batching import cost
+from stoker.replica.batch_choice import cost
 
 log = logging.getLogger(__name__)
 

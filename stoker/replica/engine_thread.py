@@ -13,7 +13,8 @@ from stoker.models.engines.shortage import free_unused, is_out_of_memory
 from stoker.models.stages.base import Stages
 from stoker.models.stages.watch import AbandonedError, Watch
 from stoker.replica.adoption import Adoption
-from stoker.replica.batching import BatchQueue, QueuedSample, cost
+from stoker.replica.batch_choice import QueuedSample, cost
+from stoker.replica.batching import BatchQueue
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
 from stoker.replica.idle_work import QUIET_S, IdleWork
@@ -254,7 +255,7 @@ class EngineThread:
             return True
         if not following:
             return False
-        self._queue.put(following, entry.party)
+        self._queue.put(following, entry.party, entry.tier)
         if not any(successor.position == entry.position for successor in following):
             return False
         self._listener.partial(entry, output)

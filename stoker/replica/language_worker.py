@@ -134,9 +134,9 @@ class LanguageWorker:
 
     def submit(self, message: Generate) -> None:
         generation = message.generation
-        request = TextRequest(message.id, generation, writer(generation), message.key)
+        request = TextRequest(message.id, generation, writer(generation), message.key, message.tier)
         self._requests.open(request)
-        self._prompts_thread.put(request, message.key)
+        self._prompts_thread.put(request, message.key, message.tier)
 
     def adopt(self, execution: Execution) -> None:
         self._model_thread.adopt(execution)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stoker.models.engines.interface import OverlappingEngine, RunningBatch
-from stoker.replica.batching import BatchQueue, QueuedSample
+from stoker.replica.batch_choice import QueuedSample
+from stoker.replica.batching import BatchQueue
 from stoker.replica.counters import Pulse
 from stoker.replica.passes import Passes
 from stoker.wire.flight import FlightRecord

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from stoker.base.fairness import Tier, TierTurns
 from stoker.models.engines.openmp import keep_to_one_core
 from stoker.replica.counters import Counters
 from stoker.replica.named_thread import NamedThread
@@ -16,42 +17,61 @@ Item = TypeVar("Item")
 class _Put(NamedTuple, Generic[Item]):
     item: Item
     party: str | None
+    tier: Tier
     is_last: bool
 
 
 class Lanes(Generic[Item]):
-    """Waiting items: first items without a party, then one item per party in rotation, then last
-    items.
+    """Waiting items: first items without a party, then one item per party in rotation, tier by
+    tier, then last items.
     """
 
     def __init__(self) -> None:
         self._first: deque[Item] = deque()
-        self._parties: dict[str, deque[Item]] = {}
-        """Items by party, in the order of the parties' turns."""
+        self._tiers: dict[Tier, dict[str, deque[Item]]] = {}
+        """Items by tier and party, in the order of the parties' turns."""
+        self._turns = TierTurns()
         self._last: deque[Item] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._first or self._parties or self._last)
+        return bool(self._first or self._tiers or self._last)
 
-    def add(self, item: Item, party: str | None = None, *, is_last: bool = False) -> None:
+    @property
+    def has_live(self) -> bool:
+        """True if an item waits that is not background work."""
+        return any(not tier.is_background for tier in self._tiers)
+
+    def add(
+        self,
+        item: Item,
+        party: str | None = None,
+        tier: Tier = Tier.DEFAULT,
+        *,
+        is_last: bool = False,
+    ) -> None:
         if is_last:
             self._last.append(item)
         elif party is None:
             self._first.append(item)
         else:
-            self._parties.setdefault(party, deque()).append(item)
+            parties = self._tiers.setdefault(tier, {})
+            parties.setdefault(party, deque()).append(item)
 
     def next(self) -> Item:
         """Removes and returns the next item. At least one must wait."""
         if self._first:
             return self._first.popleft()
-        if not self._parties:
+        if not self._tiers:
             return self._last.popleft()
-        party = next(iter(self._parties))
-        waiting = self._parties.pop(party)
+        tier = self._turns.next(self._tiers)
+        parties = self._tiers[tier]
+        party = next(iter(parties))
+        waiting = parties.pop(party)
         item = waiting.popleft()
         if waiting:
-            self._parties[party] = waiting
+            parties[party] = waiting
+        elif not parties:
+            del self._tiers[tier]
         return item
 
 
@@ -92,15 +112,31 @@ class QueueThread(Generic[Item]):
         """True if items wait."""
         return bool(self._lanes) or not self._queue.empty()
 
-    def put(self, item: Item, party: str | None = None, *, is_last: bool = False) -> None:
+    def is_behind_for(self, tier: Tier) -> bool:
+        """Returns True if items wait that are handled before background work, or any items if
+        `tier` is background work.
+        """
+        if tier.is_background:
+            return self.is_behind
+        return self._lanes.has_live or not self._queue.empty()
+
+    def put(
+        self,
+        item: Item,
+        party: str | None = None,
+        tier: Tier = Tier.DEFAULT,
+        *,
+        is_last: bool = False,
+    ) -> None:
         """Queues an item. Callable from any thread.
 
         Args:
             party: owner of the item. Parties take turns. None: handled before all parties, in
                 order.
+            tier: tier of the party's call.
             is_last: handled when nothing else waits.
         """
-        self._queue.put(_Put(item, party, is_last))
+        self._queue.put(_Put(item, party, tier, is_last))
 
     def handle_now(self, item: Item) -> bool:
         """Handles an item on the calling thread. Returns False, without handling it, if the queue's
@@ -143,4 +179,4 @@ class QueueThread(Generic[Item]):
             if put is None:
                 self._is_ending = True
             else:
-                self._lanes.add(put.item, put.party, is_last=put.is_last)
+                self._lanes.add(put.item, put.party, put.tier, is_last=put.is_last)

@@ -92,6 +92,7 @@ class Sequences:
                 after=first,
                 media=prepared.media,
                 key=request.key,
+                tier=request.tier,
                 adapter=request.adapter,
                 rules=self._prompts.defaults.rules,
             )

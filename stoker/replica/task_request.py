@@ -10,7 +10,7 @@ import msgspec
 
 from stoker.models.stages.base import InputError, NoNumbersError, Stages, StreamWriter
 from stoker.models.tasks.registry import WORKS
-from stoker.replica.batching import QueuedSample
+from stoker.replica.batch_choice import QueuedSample
 from stoker.wire.phases import Phases
 from stoker.wire.protocol import Work
 

@@ -19,12 +19,8 @@ from stoker.models.stages import known_tokens
 from stoker.models.stages.base import NoNumbersError, Sample, Stages, StreamWriter
 from stoker.replica import failures
 from stoker.replica.adapted import adapted
-from stoker.replica.batching import (
-    DEVICE_STARTS_A_BUDGET,
-    STARTS_A_BUDGET,
-    BatchQueue,
-    QueuedSample,
-)
+from stoker.replica.batch_choice import DEVICE_STARTS_A_BUDGET, STARTS_A_BUDGET, QueuedSample
+from stoker.replica.batching import BatchQueue
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters
 from stoker.replica.engine_thread import MODEL_FAILED, EngineThread
@@ -180,7 +176,11 @@ class TaskWorker:
         if self._is_light(request) and self._side.handle_now(lambda: self._prepare(request, 0)):
             return
         for index in range(len(request.work.items)):
-            self._side.put(lambda index=index: self._prepare(request, index), request.work.key)
+            self._side.put(
+                lambda index=index: self._prepare(request, index),
+                request.work.key,
+                request.work.tier,
+            )
 
     def _is_light(self, request: RequestState) -> bool:
         """True if the calling thread may prepare a request, because that takes less than waking
@@ -235,7 +235,8 @@ class TaskWorker:
         self._queue.put(
             [free_entry for free_entry in entries if not free_entry.sample.is_held],
             request.work.key,
-            more_follow=self._preparer.is_quick and self._side.is_behind,
+            request.work.tier,
+            more_follow=self._preparer.is_quick and self._side.is_behind_for(request.work.tier),
         )
 
     def _entry(

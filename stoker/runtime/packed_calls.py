@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Self
 
+from stoker.base.fairness import Party
 from stoker.runtime.interface import Call
 from stoker.wire.framing import Frame
 from stoker.wire.generation_request import Generation
@@ -37,20 +38,20 @@ class PackedCall(Call, frozen=True, kw_only=True):
         )
 
 
-def frames_of(identifier: int, call: Call | Generation, key: str = "") -> Sequence[Frame]:
+def frames_of(identifier: int, call: Call | Generation, party: Party) -> Sequence[Frame]:
     """Returns the frames of the message for a replica.
 
     Args:
-        key: API key of the caller.
+        party: the caller.
     """
     if isinstance(call, PackedCall):
         return call.frames
-    return pack(_message_of(identifier, call, key))
+    return pack(_message_of(identifier, call, party))
 
 
-def _message_of(identifier: int, call: Call | Generation, key: str) -> ToReplica:
+def _message_of(identifier: int, call: Call | Generation, party: Party) -> ToReplica:
     if isinstance(call, Generation):
-        return Generate(identifier, call, key)
+        return Generate(identifier, call, party.key, party.tier)
     return Work(
         identifier,
         call.task,
@@ -59,6 +60,7 @@ def _message_of(identifier: int, call: Call | Generation, key: str) -> ToReplica
         call.single,
         dict(call.finishing),
         call.stream,
-        key,
+        party.key,
         call.adapter.folder if call.adapter else "",
+        party.tier,
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from stoker.base.fairness import Tier
 from stoker.base.media_limits import MediaLimits
 from stoker.sandbox.openings import Opening
 from stoker.wire.generation_request import Generation
@@ -206,6 +207,7 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     """API key of the caller. Different keys take turns."""
     adapter: str = ""
     """Folder in `ReplicaSpec.adapters` of the adapter to apply."""
+    tier: Tier = Tier.DEFAULT
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -213,6 +215,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     generation: Generation
     key: str = ""
     """API key of the caller, as in `Work`."""
+    tier: Tier = Tier.DEFAULT
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

@@ -23,6 +23,7 @@ FIELDS = {
     "expires_at",
     "requests_per_minute",
     "tokens_per_minute",
+    "may_prioritize",
     "last_used_at",
 }
 

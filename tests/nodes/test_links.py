@@ -15,7 +15,7 @@ import uvloop
 from msgspec import structs
 
 from stoker.base.errors import RateLimitError
-from stoker.base.fairness import CURRENT_CALLER, Party
+from stoker.base.fairness import CURRENT_CALLER, Party, Tier
 from stoker.media.media import Media
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
@@ -241,7 +241,8 @@ async def leased(bench: Bench) -> AsyncIterator[tuple[NodeClient, Heard]]:
 
 async def test_a_call_and_what_it_came_to(bench: Bench) -> None:
     async with leased(bench) as (node, heard):
-        party = CURRENT_CALLER.set(Party("acct_1", "key_1"))
+        sender = Party("acct_1", "key_1", tier=Tier.FLEX)
+        party = CURRENT_CALLER.set(sender)
         media = Media("image", content=b"\x00pixels")
         progress: list[float] = []
         call = structs.replace(CALL, items=["a", media])
@@ -250,10 +251,10 @@ async def test_a_call_and_what_it_came_to(bench: Bench) -> None:
         assert answer == b"a\x00pixels"
         assert progress == [0.5]
         received, caller, timeout_s = bench.runtime.calls[0]
-        assert (received.task, caller, timeout_s) == ("t", Party("acct_1", "key_1"), 5.0)
+        assert (received.task, caller, timeout_s) == ("t", sender, 5.0)
         # Exactly once, with the party of the request.
         [(record, charged_party)] = heard.served
-        assert (record, charged_party) == (served("ok"), Party("acct_1", "key_1"))
+        assert (record, charged_party) == (served("ok"), sender)
         assert (node.machine.cores, node.sources) == (3, frozenset({"s"}))
         assert await node.tail("dep_1", 9) == ["dep_1", "9"]
         await node.drop("ver_1")

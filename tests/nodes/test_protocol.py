@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from stoker.base.errors import RateLimitError
+from stoker.base.fairness import Tier
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
 from stoker.runtime.nodes import messages
@@ -111,6 +112,19 @@ SERVED = Served(
     seconds=1,
     counts={"t": 1},
 )
+
+
+def test_a_call_of_the_earlier_release_has_the_default_tier() -> None:
+    fields = msgspec.to_builtins(CallRequest(**ASK, call=CALL))
+    assert "tier" not in fields
+    assert msgspec.convert(fields, CallRequest).tier is Tier.DEFAULT
+
+
+def test_the_tier_of_a_call_is_sent() -> None:
+    ask = CallRequest(**ASK, call=CALL, tier=Tier.FLEX)
+    assert messages.to_node.unpack(messages.to_node.pack(ask)) == ask
+
+
 GATEWAY: list[Any] = [
     messages.hello("token", "srv_1"),
     Put(SPEC, running=True, generation=1, is_change=True),

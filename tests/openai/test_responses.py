@@ -791,7 +791,7 @@ class TestRefused:
             ({"context_management": [{"type": "compaction"}]}, "context_management"),
             ({"max_tool_calls": 0}, "max_tool_calls"),
             ({"moderation": {"model": "m"}}, "moderation"),
-            ({"service_tier": "flex"}, "service_tier"),
+            ({"service_tier": "scale"}, "service_tier"),
             ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
             ({"prompt_cache_options": {"mode": "explicit"}}, "prompt_cache_options"),
             ({"include": ["file_search_call.results"]}, "include[0]"),

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from stoker.models.stages.base import Sample
 from stoker.replica import batching
-from stoker.replica.batching import (
+from stoker.replica.batch_choice import (
     DEVICE_STARTS_A_BUDGET,
     STRETCH,
-    BatchQueue,
     QueuedSample,
     bucket,
     choose,
@@ -20,6 +19,7 @@ from stoker.replica.batching import (
     is_one_batch,
     split,
 )
+from stoker.replica.batching import BatchQueue
 from tests.replica.preparation.support import wait_until
 
 

@@ -52,6 +52,7 @@ RESOURCES: Mapping[str, ClientResource] = {
             "list": "GET /v1/api-keys",
             "create": "POST /v1/api-keys",
             "get": "GET /v1/api-keys/{key_id}",
+            "update": "PATCH /v1/api-keys/{key_id}",
             "rotate": "POST /v1/api-keys/{key_id}/rotate",
             "revoke": "DELETE /v1/api-keys/{key_id}",
         },

@@ -31,6 +31,7 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
   const [days, setDays] = useState("");
   const [requests, setRequests] = useState("");
   const [tokens, setTokens] = useState("");
+  const [priority, setPriority] = useState("");
   const acting = useActing();
 
   async function submit(event: Event): Promise<void> {
@@ -43,6 +44,7 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
       if (days) body.expires_at = new Date(Date.now() + Number(days) * DAY_MS).toISOString();
       if (requests) body.requests_per_minute = Number(requests);
       if (tokens) body.tokens_per_minute = Number(tokens);
+      if (priority) body.may_prioritize = true;
       onMade(await must(api.POST("/v1/api-keys", { body })));
     });
   }
@@ -110,6 +112,14 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
                 value={tokens}
                 onInput={(event) => setTokens(event.currentTarget.value)}
               />
+            )}
+          </Field>
+          <Field label="Priority calls">
+            {(id) => (
+              <select id={id} value={priority} onChange={(event) => setPriority(event.currentTarget.value)}>
+                <option value="">Not allowed</option>
+                <option value="allowed">Allowed</option>
+              </select>
             )}
           </Field>
         </div>

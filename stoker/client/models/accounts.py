@@ -30,6 +30,7 @@ class Key(msgspec.Struct, kw_only=True):
     expires_at: str | None
     id: str
     last_used_at: str | None
+    may_prioritize: bool
     name: str | None
     object: str = "api_key"
     public_id: str
@@ -48,6 +49,7 @@ class KeyWithSecret(msgspec.Struct, kw_only=True):
     key: str
     """The complete key. It is shown only once."""
     last_used_at: str | None
+    may_prioritize: bool
     name: str | None
     object: str = "api_key"
     public_id: str

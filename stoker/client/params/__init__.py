@@ -5,6 +5,7 @@ from .accounts import AccountCreateParams as AccountCreateParams
 from .accounts import AccountUpdateParams as AccountUpdateParams
 from .accounts import KeyCreateParams as KeyCreateParams
 from .accounts import KeyRotateParams as KeyRotateParams
+from .accounts import KeyUpdateParams as KeyUpdateParams
 from .accounts import Scope as Scope
 from .agents import AgentConfigParams as AgentConfigParams
 from .agents import AgentCreateParams as AgentCreateParams

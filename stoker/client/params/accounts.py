@@ -25,6 +25,8 @@ class KeyCreateParams(TypedDict, total=False):
     """With scope `deployment`: the deployments it may call, at least one."""
     expires_at: str | None
     """Expiry, ISO 8601 with a time zone. Default: the key never expires."""
+    may_prioritize: bool
+    """True: its calls may use the service tier `priority`."""
     name: str | None
     requests_per_minute: int | None
     """Maximum requests per minute. Default: unlimited."""
@@ -39,3 +41,8 @@ class KeyCreateParams(TypedDict, total=False):
 class KeyRotateParams(TypedDict, total=False):
     grace_s: float
     """Time for which the old secret stays valid, seconds."""
+
+
+class KeyUpdateParams(TypedDict):
+    may_prioritize: bool
+    """True: its calls may use the service tier `priority`."""

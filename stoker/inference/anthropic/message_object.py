@@ -50,7 +50,9 @@ class MessageUsage(BaseModel):
     )
     output_tokens: int
     output_tokens_details: OutputDetails
-    service_tier: Literal["standard"]
+    service_tier: Literal["standard", "priority", "batch"] = Field(
+        description="The used tier: `standard` for `default`, `batch` for `flex`."
+    )
 
 
 class MessageObject(BaseModel):

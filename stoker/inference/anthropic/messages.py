@@ -219,7 +219,9 @@ class MessagesRequest(CountTokensRequest):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=0, le=1 << 20)
     service_tier: Literal["auto", "standard_only"] | None = Field(
-        default=None, description="Not used."
+        default=None,
+        description="`auto`: the tier of the header `x-stoker-service-tier`, else `default`. "
+        "`standard_only`: `default`.",
     )
     metadata: MessageMetadata | None = None
     user: SkipJsonSchema[Name | None] = None

@@ -72,7 +72,6 @@ class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
     metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = Field(
         default=None, max_length=16, description="Not used."
     )
-    service_tier: Literal["auto", "default"] | None = Field(default=None, description="Not used.")
     prompt_cache_key: Name | None = Field(default=None, description="Not used.")
     prompt_cache_retention: Literal["in_memory"] | None = Field(
         default=None, description="Prompt caches stay in memory only."
@@ -206,3 +205,6 @@ class ChatCompletion(BaseModel):
     model: str
     choices: list[Choice]
     usage: Usage
+    service_tier: Literal["default", "flex", "priority"] | None = Field(
+        default=None, description="The used tier, if the request names one."
+    )

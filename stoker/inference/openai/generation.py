@@ -48,6 +48,8 @@ def answering(
 
     async def answer(session: CallSession, entry: DirectoryEntry, body: GenerationBody) -> Answer:
         generation = prepare(entry, body, prefix)
+        if session.tier:
+            generation.answer["service_tier"] = session.tier
         await session.collect(generation)
         if generation.stream:
             return StreamedAnswer(session.stream(entry, generation))

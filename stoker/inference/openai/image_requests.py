@@ -17,6 +17,7 @@ from stoker.inference.openai.sampling import ModelRequest
 from stoker.media.media import Media
 from stoker.models.tasks.base import refusal
 from stoker.models.tasks.inputs import Image
+from stoker.models.tasks.service_tier import TieredRequest
 from stoker.wire.image_answer import ImageFormat
 
 MIN_SIDE, MAX_SIDE = 8, 2048
@@ -97,7 +98,7 @@ def _sized(given: dict[str, Any]) -> dict[str, Any]:
     return body | {"size": [sides["width"], sides["height"]]}
 
 
-class ImageGenerationRequest(ModelRequest):
+class ImageGenerationRequest(TieredRequest, ModelRequest):
     """Request for images. Fields with the default null use the model's own value."""
 
     checks_spelling = True

@@ -146,7 +146,7 @@ class ResponseObject(BaseModel):
     prompt_cache_key: str | None
     reasoning: dict[str, str | None]
     safety_identifier: str | None
-    service_tier: Literal["default"]
+    service_tier: Literal["default", "flex", "priority"] = Field(description="The used tier.")
     store: bool
     temperature: float | None
     text: dict[str, Any]

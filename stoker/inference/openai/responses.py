@@ -155,7 +155,6 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
     metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = Field(
         default=None, max_length=16, description="Repeated in the answer."
     )
-    service_tier: Literal["auto", "default"] | None = Field(default=None, description="Not used.")
     prompt_cache_key: Name | None = Field(default=None, description="Not used.")
     prompt_cache_retention: Literal["in_memory"] | None = Field(
         default=None, description="Prompt caches stay in memory only."
@@ -305,7 +304,6 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
                 "summary": self.summary,
             },
             "safety_identifier": self.safety_identifier,
-            "service_tier": "default",
             "store": self.stores,
             "temperature": self.temperature,
             "text": {"format": self._format.model_dump(by_alias=True), **self._verbosity()},

@@ -9,6 +9,7 @@ from stoker.inference.openai import hub
 from stoker.inference.openai.sampling import ModelRequest, OpenAIRequest
 from stoker.inference.operation import EVENTS, Operation, StreamedAnswer
 from stoker.inference.session import CallSession
+from stoker.models.tasks.service_tier import TieredRequest
 from stoker.models.tasks.text_to_speech import PATH, PIPELINE
 from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import KEEP_ALIVE, Call
@@ -43,7 +44,7 @@ class VoiceId(OpenAIRequest):
     id: VoiceName
 
 
-class SpeechRequest(ModelRequest):
+class SpeechRequest(TieredRequest, ModelRequest):
     checks_spelling = True
 
     input: Annotated[str, AfterValidator(_spoken)] = Field(

@@ -22,6 +22,7 @@ from stoker.models.stages.recognition.transcripts import TIMED, Finishing
 from stoker.models.tasks.automatic_speech_recognition import PIPELINE, TRANSCRIPTIONS, TRANSLATIONS
 from stoker.models.tasks.base import refusal
 from stoker.models.tasks.inputs import Audio
+from stoker.models.tasks.service_tier import TieredRequest
 from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import Call
 
@@ -39,7 +40,7 @@ def _temperature(value: float) -> float:
     return value
 
 
-class AudioTranslationRequest(ModelRequest):
+class AudioTranslationRequest(TieredRequest, ModelRequest):
     file: Audio
     prompt: str | None = Field(
         default=None,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
+from stoker.base.fairness import Tier
 from stoker.wire.generation_request import Sampling
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Submission:
     """
     key: str = ""
     """API key of the request. Different keys take turns."""
+    tier: Tier = Tier.DEFAULT
     adapter: "LoadedAdapter | None" = None
     """Adapter that the model applies to the sequence."""
     rules: "LogitRules | None" = None

@@ -35,6 +35,8 @@ class Running:
     """Number of leading prompt tokens with reported log probabilities. The first token has none."""
     turn: int = 0
     """Turn of its key. Prompts with a lower turn are computed first."""
+    head_start: int = 0
+    """Number of turns by which its turn comes before that of its key."""
     draft: Sequence[int] = ()
     """Guessed tokens after the next token, while they are computed."""
     lookup: Lookup | None = None
@@ -58,6 +60,10 @@ class Running:
         """True if log probabilities of the prompt's tokens must still be reported."""
         is_requested = self.submission.sampling.prompt_logprobs is not None
         return is_requested and self.reported < len(self.submission.prompt)
+
+    @property
+    def is_background(self) -> bool:
+        return self.submission.tier.is_background
 
     @property
     def rank(self) -> tuple[bool, int]:

@@ -4,6 +4,9 @@ Each step draws one token for every sequence with a computed prompt. The rest of
 goes to prompts, first come first served. Long prompts are computed in pieces, so they never delay
 other sequences for long. If the cache is full, the youngest sequence is preempted and computed
 again later; its drawn tokens are kept.
+
+Background sequences come last. They join a step with live sequences only if they hardly prolong it,
+and are preempted if a live sequence needs their room.
 """
 
 import logging
@@ -20,8 +23,8 @@ from stoker.models.llm.lookup import Lookup
 from stoker.models.llm.runner import Chunk, Runner
 from stoker.models.llm.running import Running
 from stoker.models.llm.sampling import Drawn, draw_after, rows_of
+from stoker.models.llm.scheduled import ScheduledSequences
 from stoker.models.llm.speculation import Speculation
-from stoker.models.llm.waiting import WaitingSequences
 from stoker.wire.passes import RecordedPasses
 
 if TYPE_CHECKING:
@@ -63,12 +66,7 @@ class Scheduler:
         """
         self._runner = runner
         self._ends = frozenset(ends)
-        self._max_running = max_running
-        self._affordable = max_running
-        """Number of sequences that the free memory sufficed for. Reset once none is left."""
-        self._waiting = WaitingSequences()
-        self._active: list[Running] = []
-        """Admitted sequences in the order of admission."""
+        self._sequences = ScheduledSequences(max_running, clock)
         self._speculation = speculation
         self._clock = clock
         self._is_usable = True
@@ -116,7 +114,7 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        return len(self._waiting) + len(self._active)
+        return len(self._sequences)
 
     @property
     def at_work(self) -> bool:
@@ -130,6 +128,7 @@ class Scheduler:
     def adopt(self, runner: Runner) -> None:
         """Switches to another runner of the same model. Started sequences finish on the old one."""
         self._runner = runner
+        self._sequences.background.forget()
         if self._speculation:
             self._speculation.forget()
 
@@ -149,21 +148,14 @@ class Scheduler:
         sequence = Running(submission, draws, ends, list(submission.prompt), self._runner)
         if self._speculation:
             sequence.lookup = Lookup(sequence.tokens, len(submission.prompt), ends)
-        if not self.running:
-            self._affordable = self._max_running
-        self._waiting.add(sequence)
+        self._sequences.add(sequence)
 
     def cancel(self, identifier: int) -> None:
-        for sequence in self._active:
-            if sequence.id == identifier:
-                self._active.remove(sequence)
-                sequence.runner.release(identifier)
-                return
-        self._waiting.remove(identifier)
+        self._sequences.remove(identifier)
 
     def step(self) -> list[Output]:
-        self._admit()
-        chunks = self._chunks()
+        self._sequences.admit(self._runner)
+        chunks = self._sequences.chunks(self._step_tokens, SCORED_TOKENS)
         speculation = self._speculation
         if speculation and not may_guess(self._runner, chunks):
             speculation = None
@@ -178,13 +170,17 @@ class Scheduler:
             for pair in pairs:
                 if pair[0].at_images:
                     outputs += self._prefill_images(runner, pair)
+        seconds = self._clock() - started
+        width = sum(len(chunk.tokens) for _, chunk in chunks)
         if speculation:
-            width = sum(len(chunk.tokens) for _, chunk in chunks)
-            speculation.passed(len(chunks), width, self._clock() - started)
+            speculation.passed(len(chunks), width, seconds)
+        live = sum(len(chunk.tokens) for sequence, chunk in chunks if not sequence.is_background)
+        if chunks:
+            self._sequences.background.passed(width, live, seconds)
         return outputs
 
     def abandon(self, why: str) -> list[Output]:
-        outputs = [Output(sequence.id, [], [], error=why) for sequence in self._active]
+        outputs = [Output(sequence.id, [], [], error=why) for sequence in self._sequences.active]
         for output in outputs:
             self.cancel(output.id)
         # Runners of other packages may lack it.
@@ -192,90 +188,10 @@ class Scheduler:
         self._is_usable = is_usable is None or is_usable()
         return outputs
 
-    # --- admission ---
-
-    def _admit(self) -> None:
-        """Admits waiting sequences in turn while the cache has room."""
-        postponed: list[Running] = []
-        while self._waiting and len(self._active) < self._affordable:
-            sequence = self._waiting.next()
-            if sequence.submission.after is not None and self._computing(sequence.submission.after):
-                # The sequence waits until the other one has computed their prompt. Later sequences
-                # do not wait for that.
-                postponed.append(sequence)
-                continue
-            sequence.runner = self._runner
-            media = sequence.submission.media
-            # Runners without adapters need no such parameter.
-            added = {"adapter": adapter} if (adapter := sequence.submission.adapter) else {}
-            computed = sequence.runner.admit(
-                sequence.id, sequence.tokens, media, fresh=sequence.scored, **added
-            )
-            if computed is None:
-                self._waiting.put_back(sequence)
-                break
-            sequence.computed = computed
-            if not sequence.begun:
-                sequence.begun, sequence.cached = True, computed
-            self._active.append(sequence)
-        for sequence in reversed(postponed):
-            self._waiting.put_back(sequence)
-
-    def _computing(self, identifier: int) -> bool:
-        """Returns True if a sequence waits or its prompt is still being computed."""
-        return identifier in self._waiting or any(
-            sequence.id == identifier and sequence.computed < len(sequence.submission.prompt)
-            for sequence in self._active
-        )
-
-    # --- one step ---
-
     @property
     def _step_tokens(self) -> int:
         # Runners of other packages may lack it.
         return getattr(self._runner, "step_tokens", None) or STEP_TOKENS
-
-    def _chunks(self) -> list[tuple[Running, Chunk]]:
-        """Returns the chunks to compute: drawing sequences first, then prompts in the turns of
-        their keys.
-        """
-        budget, scored = self._step_tokens, SCORED_TOKENS
-        pairs: list[tuple[Running, Chunk]] = []
-        for sequence in sorted(self._active, key=lambda sequence: sequence.rank):
-            most = min(budget, scored) if sequence.scored else budget
-            # The sequence may have been preempted for an earlier sequence.
-            if sequence not in self._active or most <= 0:
-                continue
-            size = sequence.next(most)
-            if not self._reserve(sequence, sequence.computed + size):
-                continue
-            if sequence.scored:
-                scored -= size
-            if len(sequence.tokens) - sequence.computed > 1:
-                self._waiting.had_turn(sequence)
-            pairs.append((sequence, sequence.chunk(sequence.computed + size)))
-            budget -= size
-        return [pair for pair in pairs if pair[0] in self._active]
-
-    def _reserve(self, one: Running, length: int) -> bool:
-        """Reserves room for a sequence, and preempts the youngest ones if necessary."""
-        while not one.runner.reserve(one.id, length):
-            peers = [other for other in self._active if other.runner is one.runner]
-            youngest = peers[-1]
-            self._preempt(youngest)
-            log.info("KV cache is full: a sequence of %d tokens waits", len(youngest.tokens))
-            if youngest is one:
-                return False
-        return True
-
-    def _preempt(self, one: Running) -> None:
-        """Moves a sequence to the front of the waiting ones. It is computed again from its first
-        token.
-        """
-        self._active.remove(one)
-        one.runner.release(one.id)
-        one.computed, one.draft = 0, ()
-        self._waiting.put_back(one)
 
     def _prefill_images(self, runner: Runner, pair: tuple[Running, Chunk]) -> list[Output]:
         """Computes a prompt with its images. They come from the client, so a failure affects only
@@ -328,13 +244,13 @@ class Scheduler:
         """Preempts a runner's sequences after a pass ran out of memory, and lets only the older
         half of them run. Fails a sequence that ran alone.
         """
-        peers = [sequence for sequence in self._active if sequence.runner is runner]
+        peers = [sequence for sequence in self._sequences.active if sequence.runner is runner]
         # The failed pass may have changed a part of any sequence's keys and values.
         for sequence in reversed(peers):
-            self._preempt(sequence)
+            self._sequences.preempt(sequence)
         free_unused()
         if len(peers) > 1:
-            self._affordable = len(peers) // 2
+            self._sequences.affordable = len(peers) // 2
             return []
         self.cancel(peers[0].id)
         return [Output(peers[0].id, [], [], error=_OUT_OF_MEMORY)]
@@ -388,7 +304,7 @@ class Scheduler:
         if self._speculation:
             self._speculation.accepted += right
         output = self._append(one, *result)
-        if not (right and one in self._active):
+        if not (right and one in self._sequences.active):
             self._settle(one)
         return output
 
@@ -415,5 +331,5 @@ class Scheduler:
             self._settle(one)
             self.cancel(one.id)
         elif one.runner.outgrown(one.id, len(one.tokens)):
-            self._preempt(one)
+            self._sequences.preempt(one)
         return Output(one.id, [token], [logprob] if logprob else [], finish, cached)

@@ -12,6 +12,7 @@ from stoker.models.stages.embedding import SparseVector
 from stoker.models.tasks.base import MediaRequest, Task
 from stoker.models.tasks.field_checks import CheckedFields
 from stoker.models.tasks.inputs import Image, checked_tokens, not_texts_or_tokens
+from stoker.models.tasks.service_tier import TieredRequest
 
 if TYPE_CHECKING:
     from stoker.wire.protocol import Work
@@ -87,7 +88,7 @@ def _tokens(value: Any) -> Tokens:
     return {"tokens": checked_tokens(value)}
 
 
-class EmbeddingsRequest(MediaRequest, CheckedFields):
+class EmbeddingsRequest(TieredRequest, MediaRequest, CheckedFields):
     """Request for embeddings. Token ids go to the model unchanged: no special tokens are added."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)

@@ -27,6 +27,8 @@ class Principal:
     deployment_ids: frozenset[str]
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
     """Maximum `requests` and `tokens` per minute. A missing entry means no limit."""
+    may_prioritize: bool = False
+    """True if its calls may use the service tier `priority`."""
 
 
 def caller_of(request: Request) -> Principal | None:

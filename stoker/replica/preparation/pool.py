@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.base.fairness import Tier
 from stoker.models.engines.openmp import keep_to_one_core
 from stoker.models.stages.base import InputError, Sample
 from stoker.replica.counters import Counters
@@ -71,6 +72,8 @@ class PreparationJob:
     """Prepares the item in the replica. Runs where the outcome is used."""
     tries: int = 0
     """Number of processes that ended while they prepared it."""
+    tier: Tier = Tier.DEFAULT
+    """Tier of the item's call."""
 
 
 @dataclass(eq=False)
@@ -198,7 +201,7 @@ class PreparationPool:
                 self._load(message)
             else:
                 self._pending += 1
-                self._lanes.add(message, message.party)
+                self._lanes.add(message, message.party, message.tier)
             # Removed only now, so that `pending` never misses a job.
             self._inbox.popleft()
 

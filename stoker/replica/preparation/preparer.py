@@ -112,6 +112,7 @@ class Preparer:
                 is_done=lambda: request.done,
                 deliver=lambda outcome: deliver(lambda: self._completed(outcome(), work)),
                 prepare=lambda: self._read(work, index),
+                tier=work.tier,
             )
         )
         return True

@@ -181,7 +181,7 @@ class NodeHost(RuntimeListener):
 
     async def _work(self, gateway: _Gateway, ask: CallRequest, spec: DeploymentSpec) -> None:
         _ASKED.set(_Asked(gateway, ask.id))
-        CURRENT_CALLER.set(Party(ask.account, ask.key, ask.is_copy))
+        CURRENT_CALLER.set(Party(ask.account, ask.key, ask.is_copy, ask.tier))
         try:
             await self._answer(gateway, ask, spec)
         except Exception as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from stoker.base.fairness import Tier
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
 from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
@@ -82,6 +83,8 @@ class CallRequest(msgspec.Struct, frozen=True, tag="ask", omit_defaults=True):
     is_streamed: bool = False
     keep_alive: bytes = b""
     has_progress: bool = False
+    tier: Tier = Tier.DEFAULT
+    """A node of an earlier release answers a call of any tier as `default`."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):

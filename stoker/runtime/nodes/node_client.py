@@ -230,6 +230,7 @@ class NodeClient:
             account=party.account,
             key=party.key,
             is_copy=party.is_copy,
+            tier=party.tier,
             **messages.ask_for(call),
             **given,
         )

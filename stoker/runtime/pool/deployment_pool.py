@@ -162,10 +162,12 @@ class DeploymentPool:
             self._draining.kill(replica, Reason.EVICTED, "other models needed its memory")
         else:
             self._draining.drain(replica, Reason.EVICTED)
+            replica.drop_background()
 
     def put_to_sleep(self, replica: ReplicaHandle) -> None:
         """Moves a replica's GPU memory to main memory, to free it for another deployment."""
         self._sleeping.begin(replica)
+        replica.drop_background()
 
     def end(self, replica: ReplicaHandle, reason: Reason, why: str) -> None:
         """Kills a replica. `why`, as in `it was silent for 16 s`, is for its owner."""
@@ -291,8 +293,10 @@ class DeploymentPool:
         return self._queue.demand.rate
 
     def is_idle(self, replica: ReplicaHandle) -> bool:
-        """Returns True if the replica has no work and no call is about to be sent to it."""
-        is_used = replica.outstanding or self._router.waiting
+        """Returns True if the replica has no work but background work, and no other call is about
+        to be sent to it.
+        """
+        is_used = replica.live_outstanding or self._router.waiting
         return not is_used and not self._is_fresh(replica)
 
     def is_asleep(self, replica: ReplicaHandle) -> bool:

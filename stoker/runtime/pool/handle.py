@@ -94,7 +94,7 @@ class ReplicaHandle(Lifecycle):
         self._callbacks = callbacks or ReplicaCallbacks()
         self._calls = PendingCalls(clock)
         self.conversion: Final = ConversionState(clock, lambda: self.answered)
-        self._last_used = clock()
+        self._last_used = self._last_live = clock()
         self._stop_deadline = math.inf
         self._grace_s: float | None = None
         """Seconds to stop after the last pending call. None if the replica does not drain."""
@@ -116,6 +116,11 @@ class ReplicaHandle(Lifecycle):
     @property
     def last_used(self) -> float:
         return self._last_used
+
+    @property
+    def last_live(self) -> float:
+        """Time of its last call without background calls."""
+        return self._last_live
 
     @property
     def stop_deadline(self) -> float:
@@ -165,7 +170,7 @@ class ReplicaHandle(Lifecycle):
 
     def mark_ready(self) -> None:
         super().mark_ready()
-        self._last_used = self._ready_at
+        self._last_used = self._last_live = self._ready_at
         # It may have been silent while it was asleep.
         self.vitals.woke_up()
 
@@ -241,6 +246,15 @@ class ReplicaHandle(Lifecycle):
         return len(self._calls)
 
     @property
+    def live_outstanding(self) -> int:
+        """Number of pending calls without background calls."""
+        return self._calls.live
+
+    def drop_background(self) -> None:
+        """Ends its background calls, so that they use another replica."""
+        self._calls.drop_background()
+
+    @property
     def answered(self) -> int:
         return self._calls.answered
 
@@ -276,11 +290,14 @@ class ReplicaHandle(Lifecycle):
         if not self._calls:
             self.vitals.work_begins()
         packed_id = call.id if isinstance(call, PackedCall) else None
-        identifier, answer = self._calls.begin(stats, on_progress, packed_id)
+        party = CURRENT_CALLER.get()
+        identifier, answer = self._calls.begin(stats, on_progress, packed_id, party.tier)
         self._idle.clear()
         self._last_used = self._clock()
+        if not party.tier.is_background:
+            self._last_live = self._last_used
         try:
-            self.channel.send(frames_of(identifier, call, CURRENT_CALLER.get().key))
+            self.channel.send(frames_of(identifier, call, party))
         except BaseException:
             self.finish(identifier)
             raise

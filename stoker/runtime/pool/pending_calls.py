@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from stoker.base.fairness import Tier
 from stoker.runtime.interface import OnProgress
 from stoker.runtime.pool.answers import CallStats, ReplicaAnswer
 from stoker.runtime.pool.work_messages import error_of
@@ -27,15 +28,31 @@ class WorkerLostError(Exception):
         self.why = why
 
 
+class WorkerTakenError(WorkerLostError):
+    """Raised for a background call if its replica gives its memory to others."""
+
+    def __init__(self) -> None:
+        super().__init__(begun=False, why="others needed the memory of the replica")
+
+
 class PendingCalls:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._answers: dict[int, ReplicaAnswer] = {}
+        self._background: set[int] = set()
+        """Ids of background calls."""
+        self._dropped: set[int] = set()
+        """Ids of calls that ended here before the replica has answered them."""
         self._cancelled: dict[int, CallStats] = {}
         self._answered = 0
 
     def __len__(self) -> int:
         return len(self._answers)
+
+    @property
+    def live(self) -> int:
+        """Number of calls without background calls."""
+        return len(self._answers) - len(self._background)
 
     @property
     def answers(self) -> Mapping[int, ReplicaAnswer]:
@@ -48,11 +65,17 @@ class PendingCalls:
         return self._answered
 
     def begin(
-        self, stats: CallStats, on_progress: OnProgress | None, packed_id: int | None = None
+        self,
+        stats: CallStats,
+        on_progress: OnProgress | None,
+        packed_id: int | None = None,
+        tier: Tier = Tier.DEFAULT,
     ) -> tuple[int, ReplicaAnswer]:
         """Returns the id and the answer of a new call. A packed call has an id already."""
         identifier = next(_call_ids) if packed_id is None else packed_id
         answer = self._answers[identifier] = ReplicaAnswer(self._clock, stats, on_progress)
+        if tier.is_background:
+            self._background.add(identifier)
         return identifier, answer
 
     def finish(self, identifier: int) -> bool:
@@ -61,10 +84,21 @@ class PendingCalls:
         """
         answer = self._answers.pop(identifier)
         answer.close()
-        if not answer.ended:
+        self._background.discard(identifier)
+        is_ended = answer.ended and identifier not in self._dropped
+        self._dropped.discard(identifier)
+        if not is_ended:
             answer.stats.expect_report()
             self._cancelled[identifier] = answer.stats
-        return answer.ended
+        return is_ended
+
+    def drop_background(self) -> None:
+        """Ends all background calls, so that they use another replica."""
+        for identifier in self._background:
+            answer = self._answers[identifier]
+            if not answer.ended:
+                self._dropped.add(identifier)
+                answer.fail(WorkerTakenError())
 
     def receive(
         self, message: Parts | Progress | RequestResult | RequestFailure, frames: Sequence[bytes]

@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from stoker.base.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
-from stoker.base.fairness import CURRENT_CALLER
+from stoker.base.fairness import CURRENT_CALLER, Party
 from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, OK, RuntimeListener, Served
 from stoker.runtime.pool.answers import CallStats
 from stoker.runtime.pool.demand import Demand
 from stoker.runtime.pool.pace import Pace
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.generation_request import AdapterName
+
+BACKGROUND_RETRY_S = 5.0
+"""Seconds after which a refused background call may be retried."""
 
 
 @dataclass(eq=False)
@@ -57,17 +60,48 @@ class Record:
         )
 
 
+class _Lane:
+    """Places of live calls or of background calls, which do not count for each other."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._by_key: dict[str, int] = {}
+
+    def enter(self, key: str) -> None:
+        self.calls += 1
+        self._by_key[key] = self._by_key.get(key, 0) + 1
+
+    def leave(self, key: str) -> None:
+        self.calls -= 1
+        self._by_key[key] -= 1
+        if not self._by_key[key]:
+            del self._by_key[key]
+
+    def is_full(self, key: str, most: int) -> bool:
+        """Returns True if there is no place for a key. Places that one key uses beyond its share do
+        not count against others, so the lane may hold up to twice its limit.
+        """
+        if self.calls < most:
+            return False
+        keys = len(self._by_key) + (key not in self._by_key)
+        return self.calls >= 2 * most or self._by_key.get(key, 0) >= most // keys
+
+    def ahead(self, key: str) -> int:
+        """Returns how many calls come before the next call of a key, as keys take turns."""
+        keys = len(self._by_key) + (key not in self._by_key)
+        return min(self.calls, (self._by_key.get(key, 0) + 1) * keys - 1)
+
+
 class CallQueue:
     def __init__(self, listener: RuntimeListener, clock: Callable[[], float]) -> None:
         self._listener = listener
         self._clock = clock
-        self._calls = 0
-        self._by_key: dict[str, int] = {}
+        self._live, self._background = _Lane(), _Lane()
         self.pace = Pace(clock)
         self.demand = Demand(clock)
 
     def __len__(self) -> int:
-        return self._calls
+        return self._live.calls + self._background.calls
 
     def place(
         self,
@@ -85,9 +119,11 @@ class CallQueue:
             is_steady: the current replicas will keep answering.
         """
         party = CURRENT_CALLER.get()
-        key = party.key
-        ahead = self._ahead(key)
-        if self._is_full(key, spec.max_queue):
+        if party.tier.is_background:
+            return self._background_place(spec, party, within_s, adapter)
+        key, lane = party.key, self._live
+        ahead = lane.ahead(key)
+        if lane.is_full(key, spec.max_queue):
             raise RateLimitError(
                 f"This deployment's queue is full: {spec.max_queue} requests are waiting or "
                 "running. Try again in a moment.",
@@ -96,24 +132,46 @@ class CallQueue:
             )
         if within_s is not None and is_steady and ahead:
             self._check_deadline(ahead, within_s)
-        self._calls += 1
-        self._by_key[key] = self._by_key.get(key, 0) + 1
+        lane.enter(key)
         self.demand.add()
         record = Record(begun=self._clock(), is_copy=party.is_copy, adapter=adapter)
-        return QueuePlace(self, record, spec, key=key, ahead=ahead, within_s=within_s)
+        return QueuePlace(self, record, spec, party=party, ahead=ahead, within_s=within_s)
+
+    def _background_place(
+        self,
+        spec: DeploymentSpec,
+        party: Party,
+        within_s: float | None,
+        adapter: AdapterName | None,
+    ) -> "QueuePlace":
+        """Returns a place for a background call. Such calls are no demand for the model, and their
+        durations say nothing about those of others.
+        """
+        lane = self._background
+        if lane.is_full(party.key, spec.max_queue):
+            raise RateLimitError(
+                f"This deployment's queue for the service tier '{party.tier}' is full: "
+                f"{spec.max_queue} requests are waiting or running. Try again later.",
+                code="queue_full",
+                retry_after_s=BACKGROUND_RETRY_S,
+            )
+        lane.enter(party.key)
+        record = Record(begun=self._clock(), is_copy=party.is_copy, adapter=adapter)
+        return QueuePlace(self, record, spec, party=party, ahead=0, within_s=within_s)
 
     def leave(self, place: "QueuePlace") -> None:
         """Gives a place back and reports the outcome of its call."""
-        record, key = place.record, place.key
+        record, party = place.record, place.party
+        if party.tier.is_background:
+            self._background.leave(party.key)
+            self._report(record, place.spec)
+            return
         if record.outcome == OK and record.given is not None:
             seconds = self._clock() - record.given
             self.pace.answered(place.ahead, seconds, is_bounded=place.within_s is not None)
         elif record.outcome == InferenceTimeoutError.code and place.within_s is not None:
             self.pace.given_up(place.ahead, place.within_s)
-        self._calls -= 1
-        self._by_key[key] -= 1
-        if not self._by_key[key]:
-            del self._by_key[key]
+        self._live.leave(party.key)
         self._report(record, place.spec)
 
     def _report(self, record: Record, spec: DeploymentSpec) -> None:
@@ -124,20 +182,6 @@ class CallQueue:
             return
         run = copy_context().run
         record.stats.when_complete(lambda: run(self._listener.served, record.served(spec, ended)))
-
-    def _is_full(self, key: str, most: int) -> bool:
-        """Returns True if the queue has no place for a key. Places that one key uses beyond its
-        share do not count against others, so the queue may hold up to twice its limit.
-        """
-        if self._calls < most:
-            return False
-        keys = len(self._by_key) + (key not in self._by_key)
-        return self._calls >= 2 * most or self._by_key.get(key, 0) >= most // keys
-
-    def _ahead(self, key: str) -> int:
-        """Returns how many calls come before the next call of a key, as keys take turns."""
-        keys = len(self._by_key) + (key not in self._by_key)
-        return min(self._calls, (self._by_key.get(key, 0) + 1) * keys - 1)
 
     def _check_deadline(self, ahead: int, within_s: float) -> None:
         """Raises `RateLimitError` if the answer would arrive too late."""
@@ -166,13 +210,13 @@ class QueuePlace:
         record: Record,
         spec: DeploymentSpec,
         *,
-        key: str,
+        party: Party,
         ahead: int,
         within_s: float | None,
     ) -> None:
         self.record = record
         self.spec = spec
-        self.key = key
+        self.party = party
         self.ahead = ahead
         self.within_s = within_s
         self._queue = queue

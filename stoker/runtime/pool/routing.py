@@ -2,12 +2,19 @@
 
 from collections.abc import AsyncGenerator
 
-from stoker.base.errors import CapacityError, ConflictError, InferenceTimeoutError
+from stoker.base.errors import (
+    CapacityError,
+    ConflictError,
+    InferenceTimeoutError,
+    RateLimitError,
+    StokerError,
+)
+from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
 from stoker.runtime.observed import Reason
 from stoker.runtime.pool.handle import ReplicaHandle
-from stoker.runtime.pool.pending_calls import WorkerLostError
-from stoker.runtime.pool.queue import CallQueue
+from stoker.runtime.pool.pending_calls import WorkerLostError, WorkerTakenError
+from stoker.runtime.pool.queue import BACKGROUND_RETRY_S, CallQueue
 from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
 from stoker.wire.generation_request import Generation
@@ -18,6 +25,8 @@ SCALE_UP_AT = 16
 CLAIM_KEPT_S = 15.0
 # Requests of a lost replica are sent to another one once, if they were not started.
 ATTEMPTS = 2
+# Seconds between two looks for free memory for a background call.
+BACKGROUND_LOOK_S = 1.0
 
 
 class Router:
@@ -26,7 +35,7 @@ class Router:
         self._starts = starts
         self._queue = queue
         self.waiting = 0
-        """Calls that wait for a replica."""
+        """Calls that wait for a replica, without background calls."""
         self._wanted_at = 0.0
         """Time at which the last wait ended."""
 
@@ -51,7 +60,8 @@ class Router:
         ) as record:
             ready_by = state.clock() + wait_s
             why = ""
-            for attempt in range(1, ATTEMPTS + 1):
+            attempt = 1
+            while attempt <= ATTEMPTS:
                 # Work of many steps occupies a replica on its own.
                 busy_at = 1 if on_progress else SCALE_UP_AT
                 replica = await self._ready_replica(ready_by, busy_at)
@@ -60,10 +70,13 @@ class Router:
                     return await replica.call(call, record.stats, on_progress, timeout_s)
                 except TimeoutError:
                     raise _timeout(timeout_s) from None
+                except WorkerTakenError:
+                    continue
                 except WorkerLostError as error:
                     why = error.why
                     if not _worth_retrying(error, attempt):
                         break
+                    attempt += 1
             raise _lost(why)
 
     async def stream(
@@ -78,7 +91,8 @@ class Router:
         with self._queue.place(state.spec, adapter=call.adapter) as record:
             ready_by = state.clock() + wait_s
             why = ""
-            for attempt in range(1, ATTEMPTS + 1):
+            attempt = 1
+            while attempt <= ATTEMPTS:
                 replica = await self._ready_replica(ready_by)
                 record.mark_given(state.clock())
                 begun = False
@@ -90,10 +104,14 @@ class Router:
                     return
                 except TimeoutError:
                     raise _timeout(timeout_s) from None
+                except WorkerTakenError:
+                    if begun:
+                        raise _unavailable(state) from None
                 except WorkerLostError as error:
                     why = error.why
                     if begun or not _worth_retrying(error, attempt):
                         break
+                    attempt += 1
             raise _lost(why)
 
     async def _ready_replica(self, ready_by: float, busy_at: int = SCALE_UP_AT) -> ReplicaHandle:
@@ -101,6 +119,8 @@ class Router:
 
         `busy_at`: number of outstanding requests from which on another replica is started.
         """
+        if CURRENT_CALLER.get().tier.is_background:
+            return await self._next_for_background(ready_by, busy_at)
         self.waiting += 1
         try:
             return await self._next_ready(ready_by, busy_at)
@@ -114,15 +134,12 @@ class Router:
         while True:
             remaining = ready_by - state.clock()
             if not state.running:
-                raise ConflictError(
-                    f"The deployment '{state.spec.model}' is stopped: start it first.",
-                    code="deployment_stopped",
-                )
+                raise _stopped(state)
             if ready := state.ready():
                 replica = ready[0]
                 if len(ready) > 1:
-                    replica = min(ready, key=lambda candidate: candidate.outstanding)
-                if replica.outstanding >= busy_at and self._may_grow():
+                    replica = min(ready, key=lambda each: (each.live_outstanding, each.outstanding))
+                if replica.live_outstanding >= busy_at and self._may_grow():
                     self._starts.begin_if_room(Reason.BACKLOG)
                 is_alone = busy_at == 1 and replica.outstanding > 0
                 if not (is_alone and state.starts and remaining > 0):
@@ -141,10 +158,52 @@ class Router:
                 state.listener.waits()
             await state.changes.wait(remaining)
 
+    async def _next_for_background(self, ready_by: float, busy_at: int) -> ReplicaHandle:
+        """Returns the least busy replica for a background call. Starts one only in free memory."""
+        state, has_waited = self._state, False
+        while True:
+            remaining = ready_by - state.clock()
+            if not state.running:
+                raise _stopped(state)
+            ready = state.ready()
+            replica = min(ready, key=lambda candidate: candidate.outstanding, default=None)
+            if replica:
+                if replica.outstanding >= busy_at and self._may_grow():
+                    self._starts.begin_background(Reason.BACKLOG)
+                if has_waited:
+                    state.listener.given()
+                return replica
+            if not state.starts:
+                state.backoff.check()
+                self._starts.begin_background(Reason.REQUEST)
+            if remaining <= 0:
+                raise self._starts.wait_error() if state.starts else _unavailable(state)
+            if not has_waited:
+                has_waited = True
+                state.listener.waits()
+            await state.changes.wait(min(remaining, BACKGROUND_LOOK_S))
+
     def _may_grow(self) -> bool:
         """Returns True if another replica may be started."""
         state = self._state
         return state.alive() < state.max_alive and state.backoff.may_try
+
+
+def _stopped(state: State) -> StokerError:
+    return ConflictError(
+        f"The deployment '{state.spec.model}' is stopped: start it first.",
+        code="deployment_stopped",
+    )
+
+
+def _unavailable(state: State) -> StokerError:
+    return RateLimitError(
+        f"No memory is free for '{state.spec.model}' now, and a request with the service tier "
+        "'flex' takes none from other models. Try again later, wait longer with 'Prefer: wait=N', "
+        "or use the service tier 'default'.",
+        code="resource_unavailable",
+        retry_after_s=BACKGROUND_RETRY_S,
+    )
 
 
 def _worth_retrying(error: WorkerLostError, attempt: int) -> bool:

@@ -36,8 +36,8 @@ class Starts:
         self._draining = draining
         self._pace = pace
 
-    def begin(self, reason: Reason) -> None:
-        start = Start(reason)
+    def begin(self, reason: Reason, *, is_background: bool = False) -> None:
+        start = Start(reason, is_background)
         start.begin(self._bring_up(start))
         self._state.starts.add(start)
         self._state.notify(reason, "A replica is starting.")
@@ -46,6 +46,11 @@ class Starts:
         """Begins a start. An optional start needs free memory."""
         if self._is_needed(reason) or self._has_room():
             self.begin(reason)
+
+    def begin_background(self, reason: Reason) -> None:
+        """Begins a start for background calls if there is free memory."""
+        if self._has_room():
+            self.begin(reason, is_background=True)
 
     def keep_loaded(self, least: int) -> None:
         """Begins a start if fewer than `least` replicas are ready or starting."""
@@ -97,7 +102,7 @@ class Starts:
             self.refused(error)
         except LoadError as error:
             if error.has_fallback:
-                self.begin(start.reason)
+                self.begin(start.reason, is_background=start.is_background)
                 return
             general = Reason.OUT_OF_MEMORY if error.out_of_memory else Reason.LOAD_FAILED
             self.failed(error.reason or general, error)
@@ -157,7 +162,8 @@ class Starts:
     async def _claim(self, spec: DeploymentSpec, start: Start) -> str | None:
         with start.claiming():
             try:
-                return await self._launcher.claim(spec, is_needed=self._is_needed(start.reason))
+                is_needed = self._is_needed(start.reason) and not start.is_background
+                return await self._launcher.claim(spec, is_needed=is_needed)
             except asyncio.CancelledError:
                 return None
 
@@ -168,7 +174,7 @@ class Starts:
         """
         with start.claiming():
             try:
-                is_needed = self._is_needed(start.reason)
+                is_needed = self._is_needed(start.reason) and not start.is_background
                 if not await self._sleeping.claim(sleeper, is_needed=is_needed):
                     return False
             except asyncio.CancelledError:

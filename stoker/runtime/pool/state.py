@@ -21,6 +21,8 @@ class Start:
     """A starting replica: it waits for memory, then it loads."""
 
     reason: Reason
+    is_background: bool = False
+    """True if only background calls need it. It uses free memory only."""
     is_claiming: bool = False
     """True if it waits for memory."""
     _task: "asyncio.Task[None] | None" = None

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from stoker.base.config import Settings
 from stoker.inference.routes import wait_seconds
+from stoker.inference.service_tiers import TIER
 from stoker.server.workers.messages import CallerKey
 from stoker.tenancy.keys.auth import ACCOUNT_HEADER, KEY_HEADER
 from stoker.tenancy.keys.keyring import parsed
@@ -36,6 +37,7 @@ _UNUSUAL = frozenset(
         "te",
         # An operator's request.
         ACCOUNT_HEADER,
+        TIER,
     }
 )
 """Headers of requests that the server reads itself."""

@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 from stoker.base.config import Settings
 from stoker.base.errors import StokerError
+from stoker.base.fairness import Party
 from stoker.inference.calls import Calls, check_serves
 from stoker.inference.session import VERSION, CallSession, ModelBody
 from stoker.media.collect import Request as MediaRequest
@@ -25,7 +26,8 @@ class WorkerSession(CallSession):
     def __init__(
         self, owner: Owner, settings: Settings, head: CallHead, connection: int, request_id: str
     ) -> None:
-        self.version_id = None
+        self.version_id = self.tier = None
+        self._added_headers = {}
         self.counted: Mapping[str, str] | None = None
         """Headers of the key's limits, after the server has counted the request."""
         self._owner = owner
@@ -57,6 +59,9 @@ class WorkerSession(CallSession):
     async def target(self, body: ModelBody, pipelines: Collection[str]) -> DirectoryEntry:
         if getattr(body, "response_format", None) == "url":
             # The answer has links to files, which only the server stores.
+            raise HandOverError
+        if getattr(body, "service_tier", None) is not None:
+            # Only the server knows which tiers the key may use.
             raise HandOverError
         self._user = getattr(body, "user", None)
         self._model = body.model
@@ -147,7 +152,7 @@ class WorkerSession(CallSession):
             timeout_s=timeout_s,
             keep_alive=keep_alive,
         )
-        return message, [*frames_of(identifier, call, head.caller.public_id)]
+        return message, [*frames_of(identifier, call, Party(key=head.caller.public_id))]
 
     def _version_headers(self, entry: DirectoryEntry) -> dict[str, str]:
         names = [VERSION]

@@ -1,6 +1,6 @@
 from datetime import datetime
 
-from sqlalchemy import JSON, ForeignKey, Index, LargeBinary, String
+from sqlalchemy import JSON, ForeignKey, Index, LargeBinary, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
@@ -25,4 +25,6 @@ class ApiKey(Base):
     requests_per_minute: Mapped[int | None]
     tokens_per_minute: Mapped[int | None]
     """Maximum tokens per minute. None means no limit."""
+    may_prioritize: Mapped[bool] = mapped_column(default=False, server_default=false())
+    """True if its calls may use the service tier `priority`."""
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

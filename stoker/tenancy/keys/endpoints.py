@@ -11,7 +11,7 @@ from stoker.store.tables.keys import ApiKey
 from stoker.tenancy.keys import repository, service
 from stoker.tenancy.keys.auth import KeyedRoute, KeyManager
 from stoker.tenancy.keys.keyring import Keyring
-from stoker.tenancy.keys.schemas import Key, KeyCreate, KeyRotate, KeyWithSecret
+from stoker.tenancy.keys.schemas import Key, KeyCreate, KeyRotate, KeyUpdate, KeyWithSecret
 from stoker.tenancy.keys.sessions import Sessions
 
 KeyringDep = Annotated[Keyring, part(Keyring)]
@@ -56,6 +56,14 @@ async def list_keys(caller: KeyManager, session: ReadSession, paging: Paging) ->
 async def get_key(key_id: str, caller: KeyManager, session: ReadSession) -> Key:
     """Get a key, without its secret."""
     return Key.model_validate(await service.get(session, caller, key_id))
+
+
+@router.patch("/{key_id}", responses=responses(NotFoundError))
+async def update_key(
+    key_id: str, body: KeyUpdate, caller: KeyManager, session: WriteSession, keyring: KeyringDep
+) -> Key:
+    """Change a key's rights. Its secret stays valid."""
+    return Key.model_validate(await service.update(session, keyring, caller, key_id, body))
 
 
 @router.delete("/{key_id}", responses=responses(NotFoundError))

@@ -187,6 +187,7 @@ def _entry(key: KeyRow, checked: float) -> _CheckedKey:
             account_id=key.account_id,
             deployment_ids=frozenset(key.deployment_ids),
             limits=_limits(key),
+            may_prioritize=key.may_prioritize,
         ),
         digests=tuple(digests),
         expires_at=key.expires_at,
@@ -224,6 +225,7 @@ _NO_KEY = KeyRow(
     expires_at=None,
     requests_per_minute=None,
     tokens_per_minute=None,
+    may_prioritize=False,
 )
 _NOBODY = _entry(_NO_KEY, 0.0)
 """Entry that a secret is compared with if the key does not exist."""

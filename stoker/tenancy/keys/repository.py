@@ -28,6 +28,7 @@ class KeyRow(NamedTuple):
     expires_at: datetime | None
     requests_per_minute: int | None
     tokens_per_minute: int | None
+    may_prioritize: bool
 
 
 async def by_public_id(session: Session, public_id: str) -> KeyRow | None:

@@ -44,6 +44,13 @@ class KeyCreate(RequestModel):
         description="Maximum tokens per minute that its calls may read and write, counted when "
         "they end. Default: unlimited.",
     )
+    may_prioritize: bool = Field(
+        default=False, description="True: its calls may use the service tier `priority`."
+    )
+
+
+class KeyUpdate(RequestModel):
+    may_prioritize: bool = Field(description="True: its calls may use the service tier `priority`.")
 
 
 class KeyRotate(RequestModel):
@@ -67,6 +74,7 @@ class Key(ResponseModel):
     expires_at: UtcString | None
     requests_per_minute: int | None
     tokens_per_minute: int | None
+    may_prioritize: bool
     last_used_at: UtcString | None
 
 

@@ -13,7 +13,7 @@ from stoker.store.db import Session
 from stoker.store.tables.keys import ApiKey
 from stoker.tenancy.keys import repository
 from stoker.tenancy.keys.keyring import PREFIX, Keyring, digest, new_secret
-from stoker.tenancy.keys.schemas import KeyCreate
+from stoker.tenancy.keys.schemas import KeyCreate, KeyUpdate
 from stoker.tenancy.keys.sessions import Sessions
 
 MAX_LIFE = timedelta(days=36_525)
@@ -66,6 +66,7 @@ def issue(session: Session, account_id: str | None, request: KeyCreate) -> tuple
         expires_at=request.expires_at,
         requests_per_minute=request.requests_per_minute,
         tokens_per_minute=request.tokens_per_minute,
+        may_prioritize=request.may_prioritize,
     )
     session.add(key)
     return key, secret
@@ -75,6 +76,16 @@ async def get(session: Session, caller: Principal, key_id: str, *, lock: bool = 
     key = await repository.get(session, visible_account(caller), key_id, lock=lock)
     if key is None:
         raise NotFoundError("API key not found", code="api_key_not_found")
+    return key
+
+
+async def update(
+    session: Session, keyring: Keyring, caller: Principal, key_id: str, change: KeyUpdate
+) -> ApiKey:
+    """Changes a key's rights. Its secret stays as it is."""
+    key = await get(session, caller, key_id, lock=True)
+    key.may_prioritize = change.may_prioritize
+    session.after_commit(lambda: keyring.forget(key.public_id))
     return key
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from stoker.base.errors import StokerError
-from stoker.base.fairness import CURRENT_CALLER, FairQueue, Party
+from stoker.base.fairness import CURRENT_CALLER, FairQueue, Party, Tier
 from stoker.base.ids import Prefix, new_id
 from stoker.inference.calls import LONGEST_COPIED, Calls
 from stoker.registry.deployments.directory import DirectoryEntry
@@ -144,7 +144,7 @@ class Mirrors:
         if not await self._is_quiet(copy.pair[0]):
             self._of(copy.pair).tally.dropped += 1
             return
-        CURRENT_CALLER.set(Party(copy.entry.account_id, is_copy=True))
+        CURRENT_CALLER.set(Party(copy.entry.account_id, is_copy=True, tier=Tier.FLEX))
         began = time.perf_counter()
         try:
             answer = await self._answer(copy)

@@ -54,6 +54,12 @@ class AsyncKeys(AsyncResource):
         """`GET /v1/api-keys/{key_id}`: Get a key, without its secret."""
         return await self._api.value(models.Key, "GET", f"/v1/api-keys/{quoted(key_id)}")
 
+    async def update(self, key_id: str, **fields: Unpack[params.KeyUpdateParams]) -> models.Key:
+        """`PATCH /v1/api-keys/{key_id}`: Change a key's rights. Its secret stays valid."""
+        return await self._api.value(
+            models.Key, "PATCH", f"/v1/api-keys/{quoted(key_id)}", body=fields
+        )
+
     async def rotate(
         self, key_id: str, **fields: Unpack[params.KeyRotateParams]
     ) -> models.KeyWithSecret:

@@ -52,6 +52,10 @@ class Keys(Resource):
         """`GET /v1/api-keys/{key_id}`: Get a key, without its secret."""
         return self._api.value(models.Key, "GET", f"/v1/api-keys/{quoted(key_id)}")
 
+    def update(self, key_id: str, **fields: Unpack[params.KeyUpdateParams]) -> models.Key:
+        """`PATCH /v1/api-keys/{key_id}`: Change a key's rights. Its secret stays valid."""
+        return self._api.value(models.Key, "PATCH", f"/v1/api-keys/{quoted(key_id)}", body=fields)
+
     def rotate(self, key_id: str, **fields: Unpack[params.KeyRotateParams]) -> models.KeyWithSecret:
         """`POST /v1/api-keys/{key_id}/rotate`: Create a new secret for a key. The old secret
         stays valid for the grace time.

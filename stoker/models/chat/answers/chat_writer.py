@@ -63,7 +63,9 @@ class ChatWriter:
 
     def __init__(self, generation: Generation) -> None:
         self._head: dict[str, Any] = {
-            name: generation.answer[name] for name in ("id", "created", "model")
+            name: generation.answer[name]
+            for name in ("id", "created", "model", "service_tier")
+            if name in generation.answer
         }
         self._stream = generation.stream
         self._counts = bool(generation.answer.get("include_usage"))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stoker.base.fairness import Tier
 from stoker.models.chat.answers.answer_events import (
     AnswerWriter,
     Event,
@@ -124,6 +125,7 @@ class TextRequest:
     writer: AnswerWriter
     key: str = ""
     """See `Work`."""
+    tier: Tier = Tier.DEFAULT
     adapter: "LoadedAdapter | None" = None
     """Adapter of the request. Known after the prompt is prepared."""
     choices: list[Choice] = field(default_factory=list[Choice])

@@ -50,6 +50,10 @@ class _Block:
             self.fields[self.type] = text
 
 
+_TIERS = {"default": "standard", "flex": "batch", "priority": "priority"}
+"""Maps a service tier to Anthropic's name."""
+
+
 class MessageWriter:
     """Writes messages."""
 
@@ -61,6 +65,7 @@ class MessageWriter:
             "model": generation.answer["model"],
         }
         self._thinking: Thinking = generation.answer["thinking"]
+        self._tier = _TIERS[generation.answer.get("service_tier", "default")]
         self._max_tokens = generation.sampling.max_tokens
         self._stream = generation.stream
         self._usage = Usage()
@@ -84,9 +89,13 @@ class MessageWriter:
             "stop_sequence": self._finished.stop_string,
         }
         if not self._stream:
-            body = {"content": self._content, **ends, "usage": _counts(usage, usage.completion)}
+            body = {
+                "content": self._content,
+                **ends,
+                "usage": self._counts(usage, usage.completion),
+            }
             return sse.encode(self._head | body)
-        counts = _counts(usage, usage.completion)
+        counts = self._counts(usage, usage.completion)
         last = self._event("message_delta", delta=ends, usage=counts)
         return self._begun() + last + self._event("message_stop")
 
@@ -101,7 +110,7 @@ class MessageWriter:
         self._has_begun = True
         empty: list[Any] = []
         ends = {"stop_reason": None, "stop_sequence": None}
-        body = {"content": empty, **ends, "usage": _counts(self._usage, 0)}
+        body = {"content": empty, **ends, "usage": self._counts(self._usage, 0)}
         return self._event("message_start", message=self._head | body) + self._event("ping")
 
     def _stop_reason(self, usage: Usage) -> str:
@@ -175,17 +184,16 @@ class MessageWriter:
     def _event(self, kind: str, **fields: Any) -> bytes:
         return sse.event({"type": kind, **fields}, kind) if self._stream else b""
 
-
-def _counts(usage: Usage, output: int) -> dict[str, Any]:
-    """Returns the `usage` of a message. `input_tokens` excludes cached tokens."""
-    return {
-        "input_tokens": usage.prompt - usage.cached,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": usage.cached,
-        "output_tokens": output,
-        "output_tokens_details": {"thinking_tokens": usage.reasoning if output else 0},
-        "service_tier": "standard",
-    }
+    def _counts(self, usage: Usage, output: int) -> dict[str, Any]:
+        """Returns the `usage` of a message. `input_tokens` excludes cached tokens."""
+        return {
+            "input_tokens": usage.prompt - usage.cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": usage.cached,
+            "output_tokens": output,
+            "output_tokens_details": {"thinking_tokens": usage.reasoning if output else 0},
+            "service_tier": self._tier,
+        }
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -97,6 +97,7 @@ class ResponseWriter:
             "created_at": generation.answer["created"],
             "model": generation.answer["model"],
             **generation.answer["settings"],
+            "service_tier": generation.answer.get("service_tier", "default"),
         }
         self._calls: dict[str, dict[str, str]] = generation.answer.get("calls", {})
         """Maps names that the model writes to fields of their calls."""

@@ -91,7 +91,7 @@ class ReplicaTable(dict[str, Resident]):
             EvictionCandidate(
                 resident.replica.id,
                 resident.pool.spec.is_warm,
-                resident.replica.last_used,
+                resident.replica.last_live,
                 resident.pool.call_rate,
                 is_hot=_is_hot(resident.pool.spec),
                 can_sleep=self._can_sleep(resident),
@@ -106,7 +106,7 @@ class ReplicaTable(dict[str, Resident]):
             EvictionCandidate(
                 resident.replica.id,
                 is_warm=True,
-                since=resident.replica.last_used,
+                since=resident.replica.last_live,
                 call_rate=resident.pool.call_rate,
             )
             for resident in self.values()

@@ -66,6 +66,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """Added tokens that count as text within the form."""
     adapter: str = ""
     """Folder of its adapter in `LoadModel.adapters`."""
+    priority: int = 0
+    """Sequences with a lower number are scheduled first."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

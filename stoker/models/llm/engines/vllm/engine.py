@@ -140,6 +140,7 @@ class ChildEngine:
                 {"prompt_token_ids": message.prompt},
                 params,
                 lora_request=self._adapter(message.adapter),
+                priority=message.priority,
             )
         except Exception:
             del self._answers[message.id]
@@ -300,6 +301,7 @@ def _engine(load: LoadModel) -> tuple[Any, dict[int, EngineSequence]]:
             # As long as the model supports or the cache has room for.
             max_model_len=-1,
             enable_prefix_caching=True,
+            scheduling_policy="priority",
             # Forms need each token before the next step begins.
             async_scheduling=False,
             seed=secrets.randbelow(1 << 31),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import stoker
+from stoker.base.fairness import Tier
 from stoker.models.engines.interface import Progress
 from stoker.models.llm.engines.memory import cache_bytes
 from stoker.models.llm.engines.vllm.adapters import MAX_RANK, VllmAdapters
@@ -54,6 +55,10 @@ _SLEEPLESS = Notice(
     "The installed vLLM cannot move the model to main memory. If another model needs the GPU, this "
     "model is unloaded, and the next request loads it again.",
 )
+
+
+_PRIORITIES = {Tier.PRIORITY: -1, Tier.DEFAULT: 0, Tier.FLEX: 1}
+"""Priorities of vLLM's scheduler. It admits lower ones first and preempts higher ones first."""
 
 
 class ChildLostError(Exception):
@@ -196,6 +201,7 @@ class VllmModel:
                 after=matcher.after if matcher else None,
                 plain=list(matcher.plain) if matcher else [],
                 adapter=submission.adapter.name if submission.adapter else "",
+                priority=_PRIORITIES[submission.tier],
             )
         )
 
