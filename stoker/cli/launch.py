@@ -83,7 +83,9 @@ def launch(
         )
     server = settings.client()
     chosen = _chosen(server, agent, model)
-    endpoint = Endpoint(settings.base_url, chosen, _context_tokens(server, chosen))
+    with output.spinner(f"{chosen}: checking …"):
+        _check_tools(server, chosen)
+        endpoint = Endpoint(settings.base_url, chosen, _context_tokens(server, chosen))
     _warn_if_short(agent, endpoint)
     start, key = agent.start(endpoint), str(settings.api_key)
     if program is None or only_print:
@@ -132,33 +134,39 @@ def _choices(model: str, fitting: list[str]) -> str:
     return hints.similar(model, fitting, f"Chat models: {', '.join(fitting) or 'none'}.")
 
 
-def _context_tokens(server: Client, model: str) -> int:
-    """Returns the maximum tokens of the model's prompt and answer. Loads the model if necessary.
+def _check_tools(server: Client, model: str) -> None:
+    """Asks for one token of a forced tool call. Loads the model if necessary.
 
-    Asks for a forced tool call with more tokens than the model has room for. The error names the
-    room. Raises `StokerError` if the model has no chat template or cannot call tools.
+    Raises `StokerError` if the model has no chat template or cannot call tools.
     """
-    body: JsonObject = {
-        "model": model,
-        "messages": [{"role": "user", "content": "Call noop."}],
-        "tools": [_TOOL],
-        "tool_choice": "required",
-        "max_tokens": _BEYOND,
-    }
-    request = ApiRequest(method="POST", path=CHAT, json=body, timeout_s=TIMEOUT_S)
     try:
-        with output.spinner(f"{model}: checking …"):
-            server.json(request)
+        _ask(server, model, tools=[_TOOL], tool_choice="required", max_tokens=1)
     except ApiError as error:
-        if error.code == _TOO_LONG and (limit := _LIMIT.search(error.message)):
-            return int(limit[1])
         if error.problem.param in ("tools", "tool_choice"):
             raise StokerError(
                 f"'{model}' cannot call tools, which coding agents need. {error.message}",
                 hint="Choose another model with --model.",
             ) from error
         raise
+
+
+def _context_tokens(server: Client, model: str) -> int:
+    """Returns the maximum tokens of the model's prompt and answer.
+
+    Asks for more tokens than the model has room for. The error names the room.
+    """
+    try:
+        _ask(server, model, max_tokens=_BEYOND)
+    except ApiError as error:
+        if error.code == _TOO_LONG and (limit := _LIMIT.search(error.message)):
+            return int(limit[1])
+        raise
     return _BEYOND
+
+
+def _ask(server: Client, model: str, **fields: object) -> None:
+    body: JsonObject = {"model": model, "messages": [{"role": "user", "content": "Hi"}], **fields}
+    server.json(ApiRequest(method="POST", path=CHAT, json=body, timeout_s=TIMEOUT_S))
 
 
 def _warn_if_short(agent: CodingAgent, endpoint: Endpoint) -> None:
