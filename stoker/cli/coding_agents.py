@@ -11,7 +11,7 @@ _MAX_ANSWER = 32_000
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class LaunchTarget:
     """Model and server that a coding agent calls."""
 
     base_url: str
@@ -26,7 +26,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Start:
+class LaunchSettings:
     """Options and variables of a coding agent's process."""
 
     options: Sequence[str] = ()
@@ -51,10 +51,10 @@ class CodingAgent:
     """Variable with the API key."""
     removed: Sequence[str] = ()
     """Variables that would send its calls to another server."""
-    start: Callable[[Endpoint], Start]
+    start: Callable[[LaunchTarget], LaunchSettings]
 
 
-def _claude(endpoint: Endpoint) -> Start:
+def _claude(endpoint: LaunchTarget) -> LaunchSettings:
     models = ("", "DEFAULT_HAIKU_", "DEFAULT_SONNET_", "DEFAULT_OPUS_", "DEFAULT_FABLE_")
     variables = {
         "ANTHROPIC_BASE_URL": endpoint.base_url,
@@ -64,10 +64,10 @@ def _claude(endpoint: Endpoint) -> Start:
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(endpoint.answer),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
-    return Start(variables=variables)
+    return LaunchSettings(variables=variables)
 
 
-def _codex(endpoint: Endpoint) -> Start:
+def _codex(endpoint: LaunchTarget) -> LaunchSettings:
     provider = "model_providers.stoker"
     settings = {
         "model": endpoint.model,
@@ -83,10 +83,10 @@ def _codex(endpoint: Endpoint) -> Start:
     }
     # JSON's texts, numbers and truth values are TOML's.
     pairs = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()]
-    return Start(options=[part for pair in pairs for part in ("-c", pair)])
+    return LaunchSettings(options=[part for pair in pairs for part in ("-c", pair)])
 
 
-def _opencode(endpoint: Endpoint) -> Start:
+def _opencode(endpoint: LaunchTarget) -> LaunchSettings:
     model = f"stoker/{endpoint.model}"
     limit = {"context": endpoint.context, "output": endpoint.answer}
     config = {
@@ -105,7 +105,7 @@ def _opencode(endpoint: Endpoint) -> Start:
             }
         },
     }
-    return Start(variables={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
+    return LaunchSettings(variables={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
 
 
 CODING_AGENTS: Mapping[str, CodingAgent] = {

@@ -11,7 +11,7 @@ import typer
 
 from stoker.cli import completion, hints, output
 from stoker.cli.call import MODELS, TIMEOUT_S
-from stoker.cli.coding_agents import CODING_AGENTS, CodingAgent, Endpoint, Start
+from stoker.cli.coding_agents import CODING_AGENTS, CodingAgent, LaunchSettings, LaunchTarget
 from stoker.cli.context import context
 from stoker.cli.inputs import CHAT
 from stoker.client.client import ApiRequest, Client, JsonObject
@@ -85,7 +85,7 @@ def launch(
     chosen = _chosen(server, agent, model)
     with output.spinner(f"{chosen}: checking …"):
         _check_tools(server, chosen)
-        endpoint = Endpoint(settings.base_url, chosen, _context_tokens(server, chosen))
+        endpoint = LaunchTarget(settings.base_url, chosen, _context_tokens(server, chosen))
     _warn_if_short(agent, endpoint)
     start, key = agent.start(endpoint), str(settings.api_key)
     if program is None or only_print:
@@ -169,7 +169,7 @@ def _ask(server: Client, model: str, **fields: object) -> None:
     server.json(ApiRequest(method="POST", path=CHAT, json=body, timeout_s=TIMEOUT_S))
 
 
-def _warn_if_short(agent: CodingAgent, endpoint: Endpoint) -> None:
+def _warn_if_short(agent: CodingAgent, endpoint: LaunchTarget) -> None:
     if endpoint.context >= GOOD_CONTEXT:
         return
     what = f"'{endpoint.model}' has a context of {endpoint.context:,} tokens"
@@ -183,7 +183,9 @@ def _warn_if_short(agent: CodingAgent, endpoint: Endpoint) -> None:
     output.say(output.printable(message), "yellow")
 
 
-def _print(agent: CodingAgent, start: Start, arguments: list[str], key: str | None) -> None:
+def _print(
+    agent: CodingAgent, start: LaunchSettings, arguments: list[str], key: str | None
+) -> None:
     for name in agent.removed:
         print(f"unset {name}")
     for name, value in start.variables.items():
