@@ -54,29 +54,29 @@ class CodingAgent:
     start: Callable[[LaunchTarget], LaunchSettings]
 
 
-def _claude(endpoint: LaunchTarget) -> LaunchSettings:
+def _claude(target: LaunchTarget) -> LaunchSettings:
     models = ("", "DEFAULT_HAIKU_", "DEFAULT_SONNET_", "DEFAULT_OPUS_", "DEFAULT_FABLE_")
     variables = {
-        "ANTHROPIC_BASE_URL": endpoint.base_url,
-        **{f"ANTHROPIC_{name}MODEL": endpoint.model for name in models},
-        "CLAUDE_CODE_SUBAGENT_MODEL": endpoint.model,
-        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(endpoint.context),
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(endpoint.answer),
+        "ANTHROPIC_BASE_URL": target.base_url,
+        **{f"ANTHROPIC_{name}MODEL": target.model for name in models},
+        "CLAUDE_CODE_SUBAGENT_MODEL": target.model,
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(target.context),
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(target.answer),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
     return LaunchSettings(variables=variables)
 
 
-def _codex(endpoint: LaunchTarget) -> LaunchSettings:
+def _codex(target: LaunchTarget) -> LaunchSettings:
     provider = "model_providers.stoker"
     settings = {
-        "model": endpoint.model,
+        "model": target.model,
         "model_provider": "stoker",
         f"{provider}.name": "Stoker",
-        f"{provider}.base_url": f"{endpoint.base_url}/v1",
+        f"{provider}.base_url": f"{target.base_url}/v1",
         f"{provider}.env_key": KEY_VARIABLE,
         f"{provider}.wire_api": "responses",
-        "model_context_window": endpoint.context,
+        "model_context_window": target.context,
         "model_reasoning_summary": "none",
         "web_search": "disabled",
         "features.multi_agent": False,
@@ -86,9 +86,9 @@ def _codex(endpoint: LaunchTarget) -> LaunchSettings:
     return LaunchSettings(options=[part for pair in pairs for part in ("-c", pair)])
 
 
-def _opencode(endpoint: LaunchTarget) -> LaunchSettings:
-    model = f"stoker/{endpoint.model}"
-    limit = {"context": endpoint.context, "output": endpoint.answer}
+def _opencode(target: LaunchTarget) -> LaunchSettings:
+    model = f"stoker/{target.model}"
+    limit = {"context": target.context, "output": target.answer}
     config = {
         "model": model,
         "small_model": model,
@@ -98,10 +98,10 @@ def _opencode(endpoint: LaunchTarget) -> LaunchSettings:
                 "npm": "@ai-sdk/openai-compatible",
                 "name": "Stoker",
                 "options": {
-                    "baseURL": f"{endpoint.base_url}/v1",
+                    "baseURL": f"{target.base_url}/v1",
                     "apiKey": f"{{env:{KEY_VARIABLE}}}",
                 },
-                "models": {endpoint.model: {"name": endpoint.model, "limit": limit}},
+                "models": {target.model: {"name": target.model, "limit": limit}},
             }
         },
     }

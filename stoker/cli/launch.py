@@ -85,9 +85,9 @@ def launch(
     chosen = _chosen(server, agent, model)
     with output.spinner(f"{chosen}: checking …"):
         _check_tools(server, chosen)
-        endpoint = LaunchTarget(settings.base_url, chosen, _context_tokens(server, chosen))
-    _warn_if_short(agent, endpoint)
-    start, key = agent.start(endpoint), str(settings.api_key)
+        target = LaunchTarget(settings.base_url, chosen, _context_tokens(server, chosen))
+    _warn_if_short(agent, target)
+    start, key = agent.start(target), str(settings.api_key)
     if program is None or only_print:
         _print(agent, start, arguments or [], key if show_key else None)
         return
@@ -169,11 +169,11 @@ def _ask(server: Client, model: str, **fields: object) -> None:
     server.json(ApiRequest(method="POST", path=CHAT, json=body, timeout_s=TIMEOUT_S))
 
 
-def _warn_if_short(agent: CodingAgent, endpoint: LaunchTarget) -> None:
-    if endpoint.context >= GOOD_CONTEXT:
+def _warn_if_short(agent: CodingAgent, target: LaunchTarget) -> None:
+    if target.context >= GOOD_CONTEXT:
         return
-    what = f"'{endpoint.model}' has a context of {endpoint.context:,} tokens"
-    if endpoint.context < MIN_CONTEXT:
+    what = f"'{target.model}' has a context of {target.context:,} tokens"
+    if target.context < MIN_CONTEXT:
         message = (
             f"{what}, which is too short: the first request of {agent.title} alone has about "
             f"{agent.first_tokens:,} tokens. Use a model with at least {MIN_CONTEXT:,}."
