@@ -142,7 +142,7 @@ def test_the_plugin_of_the_guide(tmp_path: Path) -> None:
     (tmp_path / "my_package").mkdir()
     for name, source in zip(names, sources, strict=True):
         (tmp_path / "my_package" / name).write_text(source)
-    (toml,) = data("toml")
+    (toml,) = (block for block in data("toml") if block.page == "docs/guide/plugins.md")
     points = tomllib.loads(toml.text)["project"]["entry-points"]
     info = tmp_path / "my_package-1.0.dist-info"
     info.mkdir()

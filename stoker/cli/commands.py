@@ -39,6 +39,11 @@ ENTRIES = (
     ),
     CommandEntry("call", "call:call", "Call a model and print the response as JSON."),
     CommandEntry("chat", "chat:chat", "Chat with a language model. Ctrl-D or /exit ends the chat."),
+    CommandEntry(
+        "launch",
+        "launch:launch",
+        "Start Claude Code, Codex or opencode with a deployed model.",
+    ),
     CommandEntry("image", "media:image", "Generate or edit images and save them to files."),
     CommandEntry("speak", "media:speak", "Convert text to speech and save it to a file."),
     CommandEntry("transcribe", "media:transcribe", "Transcribe a recording."),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 CALLS = "Calls"
 PANELS: Mapping[str, Sequence[str]] = {
     "Server": ("serve", "demo", "doctor", "backup", "restore", "engines", "node", "cluster"),
-    CALLS: ("call", "chat", "image", "speak", "transcribe", "video", "models"),
+    CALLS: ("call", "chat", "launch", "image", "speak", "transcribe", "video", "models"),
     "Models": ("artifacts", "deploy", "deployments", "versions", "check", "tune"),
     "Agents, videos and files": ("agents", "videos", "files"),
     "Accounts": ("login", "logout", "accounts", "keys", "usage", "credits", "prices"),

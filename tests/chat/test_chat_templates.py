@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import jinja2
 import pytest
 import torch
 
@@ -25,8 +26,10 @@ from stoker.models.chat.answers.probing import (
 )
 from stoker.models.chat.forms.grammar import Grammars
 from stoker.models.chat.prompts import earlier_calls
-from stoker.models.chat.prompts.history import fitted
-from stoker.wire.generation_request import Tools
+from stoker.models.chat.prompts.history import fitted, without_later_system
+from stoker.models.chat.prompts.rendering import Renderer, TemplateDataError
+from stoker.models.chat.prompts.templates import ChatTemplate
+from stoker.wire.generation_request import Tools, as_text
 from tests.llm.support import joined, tokenizer
 from tools.chat_templates import FOLDER, PAGE, WHY, Rendering, chosen, page, templates
 
@@ -274,3 +277,35 @@ def read_again(choice: FormatChoice, one: Rendered) -> Sequence[tuple[str, Any]]
         for reader in readers(choice, one)
         if (answer := read(reader, one.answer)).calls
     )
+
+
+WITHOUT_SYSTEM = {
+    "google-gemma-2-2b-it",
+    # These reject every message.
+    "fireworks-ai-llama-3-firefunction-v2",
+    "llama-cpp-deepseek-r1",
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_system_messages_within_a_conversation_are_shown(name: str) -> None:
+    """Claude Code sends the environment as a system message after the task."""
+    made = tokenizer(TEMPLATES[name])
+    made.bos_token = "<|im_start|>"
+    template = ChatTemplate(made, Renderer())
+    messages: list[Mapping[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Sum up."},
+        {"role": "system", "content": "It rains."},
+    ]
+    if not template.shows_later_system():
+        messages = [
+            {**message, "content": as_text(message["content"])}
+            for message in without_later_system(messages)
+        ]
+    if name in WITHOUT_SYSTEM:
+        with pytest.raises((jinja2.TemplateError, TemplateDataError)):
+            template.rendered(messages, tools=TOOLS)
+        return
+    written = template.rendered(messages, tools=TOOLS)
+    assert [text for text in ("Be brief.", "Sum up.", "It rains.") if text not in written] == []

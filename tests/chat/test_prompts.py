@@ -445,3 +445,42 @@ class TestParts:
         assert made.prepare(conversation, "m") == made.prepare(
             talk({"role": "user", "content": "a"}), "m"
         )
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+LATER = {"role": "system", "content": "It rains."}
+ANSWER = {"role": "assistant", "content": "Hi."}
+ONLY_FIRST = (
+    "{% for message in messages %}"
+    "{% if message.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"
+    "<{{ message.role }}>{{ message.content }}{% endfor %}"
+)
+
+
+class TestLaterSystemMessages:
+    @pytest.mark.parametrize(
+        ("messages", "expected"),
+        [
+            ([SYSTEM, USER, LATER], "<system>Be brief.<user>Hello\nIt rains."),
+            ([SYSTEM, USER, LATER, USER], "<system>Be brief.<user>Hello\nIt rains.\nHello"),
+            (
+                [SYSTEM, USER, ANSWER, LATER, USER, LATER],
+                "<system>Be brief.<user>Hello<assistant>Hi.<user>It rains.\nHello\nIt rains.",
+            ),
+            ([SYSTEM, LATER, USER], "<system>Be brief.\nIt rains.<user>Hello"),
+            ([SYSTEM, USER, USER], "<system>Be brief.<user>Hello<user>Hello"),
+        ],
+    )
+    def test_become_text_of_the_user_if_the_template_rejects_them(
+        self, tmp_path: Path, messages: list[dict[str, Any]], expected: str
+    ) -> None:
+        prompts = prompts_of(tmp_path, ONLY_FIRST)
+        assert text_of(prompts, prompts.prepare(talk(*messages), "messages")) == expected
+
+    def test_stay_if_the_template_shows_them(self, prompts: Prompts) -> None:
+        written = text_of(prompts, prompts.prepare(talk(SYSTEM, USER, LATER), "messages"))
+        assert "<|im_start|>user\nHello<|im_end|>\n<|im_start|>system\nIt rains." in written
+
+
+def text_of(prompts: Prompts, prepared: Prepared) -> str:
+    return prompts.tokenizer.decode(prepared.tokens)

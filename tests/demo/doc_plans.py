@@ -97,6 +97,10 @@ PLANS: Mapping[str, Plan] = {
         Key.DEMO,
         shown=("The capital of France is Paris.", "blue", 'data: {"id":"chatcmpl', '" capital"'),
     ),
+    "docs/guide/coding-agents.md": Plan(
+        Key.DEMO,
+        shown=("export ANTHROPIC_MODEL=tiny-chat", "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=1024"),
+    ),
     "docs/guide/command-line.md": Plan(
         before="".join(pushed(name, name) for name in NAMED)
         + SENTIMENT

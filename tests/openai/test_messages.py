@@ -341,6 +341,94 @@ class TestConversations:
         assert tokens == expected.usage.prompt_tokens
 
 
+OTHER: Any = {"name": "search_tools", "input_schema": {"type": "object", "properties": {}}}
+LATER: Any = {**WEATHER, "defer_loading": True}
+SEARCH: Any = {"type": "tool_use", "id": "s", "name": "search_tools", "input": {}}
+AVAILABLE = "The tool get_weather is available now."
+REFERENCE = {"type": "tool_reference", "tool_name": "get_weather"}
+
+
+def searched(content: Any) -> list[Any]:
+    """Returns a conversation with a search for tools and its result."""
+    result = {"type": "tool_result", "tool_use_id": "s", "content": content}
+    return [
+        *user("x"),
+        {"role": "assistant", "content": [SEARCH]},
+        {"role": "user", "content": [result]},
+    ]
+
+
+def change(kind: str) -> Any:
+    tool = {"type": "tool_reference", "name": "get_weather"}
+    return {"role": "system", "content": [{"type": kind, "tool": tool}]}
+
+
+class TestDeferredTools:
+    @pytest.fixture
+    def count(self, account: httpx.Client, random_model: str) -> Any:
+        def tokens(messages: Any, *tools: Any, **fields: Any) -> int:
+            body = {"model": random_model, "messages": messages, "tools": [*tools], **fields}
+            answer = account.post(f"{PATH}/count_tokens", json=body).raise_for_status()
+            return answer.json()["input_tokens"]
+
+        return tokens
+
+    def test_are_hidden(self, count: Any) -> None:
+        assert count(user("x"), OTHER, LATER) == count(user("x"), OTHER)
+        assert count(user("x"), OTHER, LATER) < count(user("x"), OTHER, WEATHER)
+        assert count(user("x"), LATER) == count(user("x"))
+
+    def test_are_shown_after_a_reference(self, count: Any) -> None:
+        shown = count(searched([REFERENCE]), OTHER, LATER)
+        assert shown == count(searched(AVAILABLE), OTHER, WEATHER)
+        unknown = [{**REFERENCE, "tool_name": "f"}]
+        text = "The tool f is available now."
+        assert count(searched(unknown), OTHER, LATER) == count(searched(text), OTHER)
+
+    def test_are_shown_and_hidden_by_the_system(self, count: Any) -> None:
+        added = [*user("x"), change("tool_addition")]
+        text = [*user("x"), {"role": "system", "content": AVAILABLE}]
+        assert count(added, OTHER, LATER) == count(text, OTHER, WEATHER)
+        removed = [*user("x"), change("tool_removal")]
+        gone = "The tool get_weather is no longer available."
+        text = [*user("x"), {"role": "system", "content": gone}]
+        assert count(removed, OTHER, WEATHER) == count(text, OTHER)
+
+    def test_may_be_forced(self, count: Any) -> None:
+        choice = {"tool_choice": {"type": "tool", "name": "get_weather"}}
+        assert count(user("x"), OTHER, LATER, **choice) == count(
+            user("x"), OTHER, WEATHER, **choice
+        )
+
+    def test_are_called_once_they_are_shown(self, client: anthropic.Anthropic) -> None:
+        hidden = create(client, ANY, LISBON, tools=[LATER])
+        assert [block.type for block in hidden.content] == ["text"]
+        untyped: Any = client.messages.create
+        shown = untyped(
+            model=ANY,
+            max_tokens=64,
+            messages=[change("tool_addition"), *user(LISBON)],
+            tools=[LATER],
+        )
+        (call,) = shown.content
+        assert (call.name, call.input) == ("get_weather", {"city": "Lisbon"})
+
+    def test_accounting_text_of_the_system_is_left_out(self, count: Any) -> None:
+        billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=1;"}
+        system = [billing, {"type": "text", "text": "cats"}]
+        assert count(user("x"), OTHER, system=system) == count(user("x"), OTHER, system="cats")
+        assert count(user("x"), OTHER, system=[billing]) == count(user("x"), OTHER)
+
+    def test_results_of_searches_are_text(self, count: Any) -> None:
+        found = {
+            "type": "search_result",
+            "source": "a.md",
+            "title": "Cats",
+            "content": [{"type": "text", "text": "purr"}],
+        }
+        assert count(searched([found]), OTHER) == count(searched("Cats\na.md\n\npurr"), OTHER)
+
+
 @pytest.fixture(scope="module")
 def vision(server: Server) -> Iterator[anthropic.Anthropic]:
     server.wait_ready()

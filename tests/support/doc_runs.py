@@ -13,6 +13,9 @@ RAY = "needs several machines; tests/ray/test_fleet.py runs the same commands"
 OTHER_SERVER = "is a request to another server"
 DEVELOPMENT = "runs the tests or the benchmarks themselves"
 OTHER_MACHINE = "prepares a machine without a network"
+CODING_AGENT = (
+    "starts a coding agent; tests/launch/test_coding_agents.py does so if it is installed"
+)
 
 MOVING = "tests/demo/test_pages.py::test_calls_of_pages_for_users_of_other_servers"
 
@@ -33,6 +36,8 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
     ("docs/gpu.md", "make bench-gpu"): GPU,
     ("docs/gpu.md", "mkdir -p pack/wheels"): OTHER_MACHINE,
     ("docs/gpu.md", "tar -xf pack.tar"): OTHER_MACHINE,
+    ("docs/guide/coding-agents.md", "stoker launch claude\n"): CODING_AGENT,
+    ("docs/guide/coding-agents.md", "export ANTHROPIC_BASE_URL"): CODING_AGENT,
     ("docs/guide/installation.md", "make install"): DOWNLOADS,
     ("docs/guide/installation.md", "python3 -m venv"): DOWNLOADS,
     ("docs/guide/installation.md", "docker build"): CONTAINERS,

@@ -47,6 +47,7 @@ FOLDERS = {
     "tests/store/test_postgres.py": FLEET,
     "tests/demo/": SYSTEM,
     "tests/install/": SYSTEM,
+    "tests/launch/": SYSTEM,
     "tests/server/test_blocked_workers.py": SYSTEM,
     "tests/smoke/": SYSTEM,
     "tests/test_bench_gpu_stop.py": SYSTEM,

@@ -18,7 +18,7 @@ _NO_FILES = "is not supported. Send the content itself"
 def _other_block(value: str) -> str:
     raise ValueError(
         f"'{value}' is not supported. Models here read text, images, documents of plain text, "
-        "thinking, and calls of your own tools with their results"
+        "search results, thinking, and calls of your own tools with their results"
     )
 
 
@@ -100,6 +100,49 @@ class RedactedThinkingBlock(OpenAIRequest):
     type: Literal["redacted_thinking"]
 
 
+class SearchResultBlock(OpenAIRequest):
+    """A passage that a search returned."""
+
+    type: Literal["search_result"]
+    source: Text
+    title: Text
+    content: list[TextBlock] = Field(max_length=MAX_BLOCKS)
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join([f"{self.title}\n{self.source}", *(part.text for part in self.content)])
+
+
+class ToolReferenceBlock(OpenAIRequest):
+    """Shows a tool with `defer_loading` to the model from now on."""
+
+    type: Literal["tool_reference"]
+    tool_name: Name
+
+    @property
+    def text(self) -> str:
+        return f"The tool {self.tool_name} is available now."
+
+
+class ChangedTool(OpenAIRequest):
+    type: Literal["tool_reference"] = Field(
+        description="A tool of `tools`. Other types are not supported."
+    )
+    name: Name
+
+
+class ToolChangeBlock(OpenAIRequest):
+    """Shows a tool to the model from now on, or no longer. Only in messages of the system."""
+
+    type: Literal["tool_addition", "tool_removal"]
+    tool: ChangedTool
+
+    @property
+    def text(self) -> str:
+        state = "available now" if self.type == "tool_addition" else "no longer available"
+        return f"The tool {self.tool.name} is {state}."
+
+
 class ToolUseBlock(OpenAIRequest):
     type: Literal["tool_use"]
     id: Name
@@ -118,10 +161,16 @@ _Text = Annotated[Text, Tag("<str>")]
 _TextBlock = Annotated[TextBlock, Tag("<text>")]
 _ImageBlock = Annotated[ImageBlock, Tag("<image>")]
 _DocumentBlock = Annotated[DocumentBlock, Tag("<document>")]
+_SearchResultBlock = Annotated[SearchResultBlock, Tag("<search_result>")]
 
 ResultBlock = Annotated[
-    _TextBlock | _ImageBlock | _DocumentBlock | _Other,
-    one_of("text", "image", "document", must_be=_BLOCK),
+    _TextBlock
+    | _ImageBlock
+    | _DocumentBlock
+    | _SearchResultBlock
+    | Annotated[ToolReferenceBlock, Tag("<tool_reference>")]
+    | _Other,
+    one_of("text", "image", "document", "search_result", "tool_reference", must_be=_BLOCK),
 ]
 
 
@@ -145,13 +194,17 @@ Block = Annotated[
     _TextBlock
     | _ImageBlock
     | _DocumentBlock
+    | _SearchResultBlock
     | Annotated[ThinkingBlock, Tag("<thinking>")]
     | Annotated[RedactedThinkingBlock, Tag("<redacted_thinking>")]
     | Annotated[ToolUseBlock, Tag("<tool_use>")]
     | Annotated[ToolResultBlock, Tag("<tool_result>")]
+    | Annotated[ToolChangeBlock, Tag("<tool_addition>")]
+    | Annotated[ToolChangeBlock, Tag("<tool_removal>")]
     | _Other,
     one_of(
-        *("text", "image", "document", "thinking", "redacted_thinking", "tool_use", "tool_result"),
+        *("text", "image", "document", "search_result", "thinking", "redacted_thinking"),
+        *("tool_use", "tool_result", "tool_addition", "tool_removal"),
         must_be=_BLOCK,
     ),
 ]

@@ -1,7 +1,7 @@
 """Converts Anthropic's messages to the form of chat templates."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from stoker.base.errors import InvalidRequestError
@@ -13,9 +13,12 @@ from stoker.inference.anthropic.blocks import (
     OtherSource,
     RedactedThinkingBlock,
     ResultBlock,
+    SearchResultBlock,
     SystemContent,
     TextBlock,
     ThinkingBlock,
+    ToolChangeBlock,
+    ToolReferenceBlock,
     ToolResultBlock,
     ToolUseBlock,
     UrlSource,
@@ -23,6 +26,11 @@ from stoker.inference.anthropic.blocks import (
 from stoker.inference.openai.call_arguments import arguments_of
 from stoker.inference.openai.sampling import OpenAIRequest
 from stoker.wire.generation_request import image_part, text_content, text_part
+
+_BILLING = "x-anthropic-billing-header:"
+"""Begins a text for Anthropic's accounting. It differs in each conversation, so a prompt with it
+would share no beginning with others.
+"""
 
 
 class InputMessage(OpenAIRequest):
@@ -38,8 +46,8 @@ def for_template(
     Raises `InvalidRequestError` that names the field.
     """
     turns = _Turns()
-    if system:
-        texts = [system] if isinstance(system, str) else [block.text for block in system]
+    texts = [system] if isinstance(system, str) else [block.text for block in system or []]
+    if texts := [text for text in texts if text and not text.startswith(_BILLING)]:
         turns.messages.append({"role": "system", "content": text_content(texts)})
     for index, message in enumerate(messages):
         turns.add(message, f"messages[{index}]")
@@ -61,7 +69,12 @@ class _Turns:
             self.check_calls(place)
             self._assistant(blocks, place)
         elif message.role == "system":
-            texts = [_text(block, f"{place}.content[{at}]") for at, block in enumerate(blocks)]
+            texts = [
+                block.text
+                if isinstance(block, ToolChangeBlock)
+                else _text(block, f"{place}.content[{at}]")
+                for at, block in enumerate(blocks)
+            ]
             self.messages.append({"role": "system", "content": text_content(texts)})
         else:
             self._user(blocks, place)
@@ -76,7 +89,7 @@ class _Turns:
                 place,
             )
 
-    def _user(self, blocks: Sequence[Block], place: str) -> None:
+    def _user(self, blocks: Sequence[Block | ResultBlock], place: str) -> None:
         parts: list[dict[str, Any]] = []
         results: list[tuple[ToolResultBlock, str]] = []
         for at, block in enumerate(blocks):
@@ -125,7 +138,7 @@ class _Turns:
         )
         return images
 
-    def _assistant(self, blocks: Sequence[Block], place: str) -> None:
+    def _assistant(self, blocks: Sequence[Block | ResultBlock], place: str) -> None:
         last = self.messages[-1] if self.messages else None
         turn: dict[str, Any] = {"role": "assistant", "content": ""}
         if last and last["role"] == "assistant":
@@ -161,7 +174,29 @@ class _Turns:
         return {"id": block.id, "type": "function", "function": function}
 
 
-def _blocks(content: Content | Sequence[ResultBlock]) -> Sequence[Block]:
+def shown_tools(messages: Sequence[InputMessage], names: Mapping[str, bool]) -> set[str]:
+    """Returns the names of the tools that the model sees after a conversation.
+
+    Args:
+        names: maps each tool's name to True if the model sees it from the beginning.
+    """
+    shown = {name for name, is_shown in names.items() if is_shown}
+    for message in messages:
+        for block in _blocks(message.content):
+            if isinstance(block, ToolResultBlock):
+                content = block.content if isinstance(block.content, list) else []
+                shown |= {
+                    part.tool_name for part in content if isinstance(part, ToolReferenceBlock)
+                }
+            elif isinstance(block, ToolChangeBlock):
+                if block.type == "tool_addition":
+                    shown.add(block.tool.name)
+                else:
+                    shown.discard(block.tool.name)
+    return shown & names.keys()
+
+
+def _blocks(content: Content | Sequence[ResultBlock]) -> Sequence[Block | ResultBlock]:
     return [TextBlock(type="text", text=content)] if isinstance(content, str) else content
 
 
@@ -169,7 +204,7 @@ def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [text_part(content)] if isinstance(content, str) else content
 
 
-def _part(block: Block, place: str) -> dict[str, Any]:
+def _part(block: Block | ResultBlock, place: str) -> dict[str, Any]:
     """Returns a block of a user's message in the form of templates."""
     if isinstance(block, ImageBlock):
         source = block.source
@@ -181,8 +216,8 @@ def _part(block: Block, place: str) -> dict[str, Any]:
     return text_part(_text(block, place))
 
 
-def _text(block: Block, place: str) -> str:
-    if isinstance(block, TextBlock | DocumentBlock):
+def _text(block: Block | ResultBlock, place: str) -> str:
+    if isinstance(block, TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock):
         return block.text
     raise _wrong(
         f"'{place}' is a block of the type '{block.type}', which does not fit here.", place

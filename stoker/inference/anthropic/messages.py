@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from stoker.inference.anthropic.blocks import SystemContent
-from stoker.inference.anthropic.conversation import InputMessage, for_template
+from stoker.inference.anthropic.conversation import InputMessage, for_template, shown_tools
 from stoker.inference.openai.answer_forms import Schema, check_schema_is_named
 from stoker.inference.openai.items import served_only
 from stoker.inference.openai.messages import MAX_MESSAGES, MAX_TOOLS, Text
@@ -29,7 +29,6 @@ EXAMPLE: dict[str, Any] = {
     "messages": [{"role": "user", "content": "What is the capital of France?"}],
 }
 TOOL_NAME = r"^[a-zA-Z0-9_-]{1,128}$"
-_NO_SEARCH = "is not supported: tools are not searched. Send all that may be called"
 _NO_CODE = "is not supported: models call tools directly, not from code"
 _NO_CONTAINER = "is not supported: the server runs no code in containers"
 _NO_MCP = (
@@ -55,7 +54,11 @@ class MessageTool(OpenAIRequest):
     strict: bool | None = Field(
         default=None, description="Reject a schema that cannot be fully enforced."
     )
-    defer_loading: Annotated[Literal[False] | None, served_only(False, why=_NO_SEARCH)] = None
+    defer_loading: bool | None = Field(
+        default=None,
+        description="True: the model sees the tool only after a block `tool_reference` or "
+        "`tool_addition` that names it.",
+    )
     allowed_callers: Annotated[
         list[Literal["direct"]] | None, served_only(["direct"], why=_NO_CODE)
     ] = Field(default=None, max_length=1)
@@ -182,14 +185,22 @@ class CountTokensRequest(TemplatedRequest, ModelRequest):
     def _tools(self) -> Tools | None:
         if not self.tools:
             return None
-        functions = [tool.for_template() for tool in self.tools]
         choice = self.tool_choice or MessageToolChoice(type="auto")
+        names = {
+            tool.name: not tool.defer_loading or tool.name == choice.name for tool in self.tools
+        }
+        shown = shown_tools(self.messages, names)
+        if not shown:
+            return None
+        allowed = sorted(shown) if len(shown) < len(names) else None
+        functions = [tool.for_template() for tool in self.tools]
         schema_field = "tools[{}].input_schema"
         if choice.type == "tool":
             return Tools(
                 functions=functions,
                 choice="required",
                 name=choice.name,
+                allowed=allowed,
                 parallel=False,
                 schema_field=schema_field,
             )
@@ -197,6 +208,7 @@ class CountTokensRequest(TemplatedRequest, ModelRequest):
         return Tools(
             functions=functions,
             choice=kinds.get(choice.type, "auto"),
+            allowed=allowed,
             parallel=not choice.disable_parallel_tool_use,
             schema_field=schema_field,
         )

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stoker.models.chat.answers.probing import Habits
+from stoker.wire.generation_request import text_part
 
 Message = Mapping[str, Any]
 
@@ -21,6 +22,38 @@ def fitted(messages: Sequence[Message], habits: Habits) -> list[Message]:
     if habits.text_arguments:
         adapted = [_changed(message) for message in adapted]
     return adapted
+
+
+def has_later_system(messages: Sequence[Message]) -> bool:
+    """Returns True if a message after the first one is of the system."""
+    return any(message["role"] == "system" for message in messages[1:])
+
+
+def without_later_system(messages: Sequence[Message]) -> list[Message]:
+    """Returns the messages for a template that shows a system message at the beginning only.
+
+    Joins the first system messages. Later ones become messages of the user, joined with those next
+    to them.
+    """
+    adapted: list[Message] = []
+    joins = False
+    for message in messages:
+        last = adapted[-1]["role"] if adapted else None
+        is_later = message["role"] == "system" and last not in (None, "system")
+        role = "user" if is_later else message["role"]
+        if role == last and (joins or is_later or last == "system"):
+            both = [*_parts(adapted[-1]), *_parts(message)]
+            adapted[-1] = {**adapted[-1], "content": both}
+        else:
+            adapted.append({**message, "role": role})
+            joins = False
+        joins = joins or is_later
+    return adapted
+
+
+def _parts(message: Message) -> list[Any]:
+    content = message["content"]
+    return [text_part(content)] if isinstance(content, str) else content
 
 
 def _split(messages: Sequence[Message]) -> list[Message]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import msgspec
 from stoker.base.media_limits import MediaLimits
 from stoker.models.chat.answers.dialect import Dialect
 from stoker.models.chat.prompts import earlier_calls
-from stoker.models.chat.prompts.history import fitted
+from stoker.models.chat.prompts.history import fitted, has_later_system, without_later_system
 from stoker.models.chat.prompts.pictures import ImagePrompts
 from stoker.models.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
 from stoker.models.chat.prompts.templates import ChatTemplate, TrialRenderings
@@ -234,13 +235,20 @@ class Prompts:
     def _conversation(
         self, prompt: Conversation, place: str
     ) -> tuple[str, list[int], Features | None]:
+        given: Sequence[Mapping[str, Any]] = prompt.messages
+        if has_later_system(given) and not self._shows_later_system:
+            given = without_later_system(given)
         if self._images:
-            messages, pictures = self._images.read(prompt.messages)
+            messages, pictures = self._images.read(given)
             text = self._rendered(prompt, messages, place)
             return text, *self._images.expanded(text, pictures, place)
-        messages = [{**message, "content": self._content(message)} for message in prompt.messages]
+        messages = [{**message, "content": self._content(message)} for message in given]
         text = self._rendered(prompt, messages, place)
         return text, self._encoded(text, special=False), None
+
+    @cached_property
+    def _shows_later_system(self) -> bool:
+        return self._template.shows_later_system()
 
     def _content(self, message: Mapping[str, Any]) -> Any:
         content, role = message["content"], message["role"]

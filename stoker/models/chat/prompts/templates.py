@@ -113,6 +113,13 @@ class ChatTemplate:
         # A template that supports only texts writes the list in Python's notation.
         return written is not None and _PROBE_TEXT in written and "'type'" not in written
 
+    def shows_later_system(self) -> bool:
+        """Returns True if the template shows a system message after the first message. Tries it."""
+        system = {"role": "system", "content": _PROBE}
+        later = {"role": "system", "content": _PROBE_TEXT}
+        written = self._tried([system, *_GREETING, later], begins_answer=True) or ""
+        return _PROBE in written and _PROBE_TEXT in written
+
     def ends_of_turn(self) -> list[int]:
         """Returns the token directly after an answer, determined by a trial. Empty if none is
         found.
