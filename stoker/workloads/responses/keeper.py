@@ -156,7 +156,7 @@ class StoredResponses:
 
     def follow(self, account_id: str, response_id: str, after: int = -1) -> AsyncGenerator[bytes]:
         """Yields the events of a response after a sequence number. Waits until it has ended."""
-        return self._events(Reach(account_id, None), response_id, after)
+        return self._events(Reach(account_id, None, ""), response_id, after)
 
     async def _events(self, reach: Reach, response_id: str, after: int) -> AsyncGenerator[bytes]:
         number = polls = 0
@@ -199,7 +199,7 @@ async def get(
 def _reach(caller: Principal) -> Reach:
     account_id = caller.account_id or ""
     is_limited = caller.scope is Scope.DEPLOYMENT
-    return Reach(account_id, caller.deployment_ids if is_limited else None)
+    return Reach(account_id, caller.deployment_ids if is_limited else None, caller.key_id)
 
 
 def _usable(row: StoredResponse | None, response_id: str, asked_id: str) -> StoredResponse:
