@@ -34,13 +34,15 @@ INFERENCE = {
     "/v1/models",
     "/v1/models/{model:path}",
     "/v1/console/links",
+    "/v1/uploads",
+    "/v1/batches",
     *STREAMS,
     *(path for task in TASKS.values() for path in task.paths),
     *(operation.path for operation in OF_OTHER_APIS),
 }
 """Paths that a deployment's key may call."""
-MADE = ("/v1/files", "/v1/videos")
-"""Paths below which a deployment's key reaches the files and videos of its deployments."""
+MADE = ("/v1/files", "/v1/videos", "/v1/batches", "/v1/responses/", "/v1/uploads/")
+"""Paths below which a deployment's key reaches objects of its deployments, and its own uploads."""
 BODIES = {
     "/v1/deployments/{deployment_id}/checks": {"checks": []},
     "/v1/deployments/{deployment_id}/versions": {"dtype": "float32"},
@@ -48,6 +50,8 @@ BODIES = {
     "/v1/deployments/{deployment_id}/traffic": {"weights": {"ver_1": 100}},
     "/v1/model-artifacts/{artifact_id}/imports": {"repo_id": "org/name"},
     "/v1/agent/{agent_id}/runs": {"input": "hello"},
+    "/v1/api-keys/{key_id}": {"may_prioritize": True},
+    "/v1/uploads/{file_upload_id}/complete": {"part_ids": ["filepart_1"]},
     "/v1/agent/{agent_id}/runs/{run_id}/tool-outputs": {
         "tool_outputs": [{"tool_call_id": "call_1", "output": "sunny"}]
     },

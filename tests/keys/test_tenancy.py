@@ -31,7 +31,7 @@ from tests.deployments.routes import (
     keyed,
 )
 from tests.support.app import App, serving
-from tests.support.rows import importing, trial, video
+from tests.support.rows import batch, importing, stored_response, trial, video
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
 CANARY = "zebra"
@@ -67,6 +67,16 @@ CREATING = {
 """Bodies that name an object of the other account."""
 WITHOUT_OBJECTS = {"/v1/model-artifacts"}
 """Creations with bodies that name no object."""
+UPLOADS = {"/v1/files", "/v1/uploads"}
+"""Paths at which every key creates objects of its own, with bodies that name no object."""
+STARTING = {
+    "/v1/batches": {
+        "input_file_id": "{file_id}",
+        "endpoint": "/v1/chat/completions",
+        "completion_window": "24h",
+    },
+}
+"""Bodies for paths that every key may call. They name an object of the other account."""
 
 
 @dataclass
@@ -171,8 +181,16 @@ async def made(app: App, owner: httpx.AsyncClient) -> dict[str, str]:
     tried_id = tried.id
     fetched = importing(account_id, artifact, upload, repo_id=CANARY, **failed)
     fetched_id = fetched.id
+    key_of_owner = next(one for one in (await owner.get("/v1/api-keys")).json()["data"])["id"]
+    many = batch(account_id, deployment, state="failed", key_id=key_of_owner, **failed)
+    many_id = many.id
+    answered = stored_response(app.platform.secret, account_id, deployment, **failed)
+    answered_id = answered.id
     async with app.platform.database.transaction() as session:
-        session.add_all([job, tried, fetched])
+        session.add_all([job, tried, fetched, many, answered])
+    parts = await posted(
+        owner, "/v1/uploads", filename=CANARY, purpose="batch", bytes=9, mime_type="text/plain"
+    )
     return {
         "deployment_id": deployment,
         "model": model,
@@ -187,6 +205,9 @@ async def made(app: App, owner: httpx.AsyncClient) -> dict[str, str]:
         "file_id": file.id,
         "video_id": job_id,
         "trial_id": tried_id,
+        "batch_id": many_id,
+        "response_id": answered_id,
+        "file_upload_id": parts["id"],
         "account_id": account_id,
     }
 
@@ -261,6 +282,7 @@ class TestMatrix:
             assert place in known or (place.method == "GET" and is_list), f"{place} is new"
         for place in creations():
             covered = {*EXAMPLES, *CREATING, *OWN, *WITHOUT_OBJECTS, *OPERATORS, *OF_ALL}
+            covered |= {*UPLOADS, *STARTING}
             assert place.path in covered, f"{place} is new"
 
     @pytest.mark.parametrize("place", objects(), ids=str)
@@ -290,6 +312,16 @@ class TestMatrix:
             for client in everyone:
                 answer = await client.post(place.path)
                 assert answer.status_code == 201, answer.text
+        elif place.path in UPLOADS:
+            for client in everyone:
+                answer = await client.post(place.path)
+                assert answer.status_code in (400, 415), answer.text
+        elif place.path in STARTING:
+            for client in everyone:
+                for ids in (world.ids, nobodys(world.ids)):
+                    answer = await client.post(place.path, json=filled(STARTING[place.path], ids))
+                    assert answer.status_code == 404, answer.text
+                    assert answer.json()["error"]["code"] == "file_not_found"
         elif place.path in EXAMPLES:
             body = {**EXAMPLES[place.path], "model": world.ids["model"]}
             for client in (world.stranger, world.strangers_caller):

@@ -1,11 +1,16 @@
 """Builds table rows directly, without HTTP requests."""
 
+import secrets
 from typing import Any
 
 from stoker.base.ids import Prefix, new_id
+from stoker.inference.openai.generation import RESPONSE_PREFIX
+from stoker.platform.sealing import Sealer, new_key
 from stoker.store import db
+from stoker.store.secret import ServerSecret
 from stoker.store.tables.batches import Batch
 from stoker.store.tables.imports import Import
+from stoker.store.tables.responses import StoredResponse
 from stoker.store.tables.trials import Trial
 from stoker.store.tables.videos import Video
 
@@ -38,6 +43,27 @@ def batch(account_id: str, deployment_id: str, **columns: Any) -> Batch:
         "expires_at": db.now(),
     }
     return Batch(account_id=account_id, deployment_id=deployment_id, **_fresh(defaults, columns))
+
+
+def stored_response(
+    secret: ServerSecret, account_id: str, deployment_id: str, **columns: Any
+) -> StoredResponse:
+    """Returns a stored response that waits. `columns` override its values."""
+    key = new_key(secret)
+    sealer = Sealer(secret, key)
+    defaults: dict[str, Any] = {
+        "id": f"{RESPONSE_PREFIX}{secrets.token_hex(12)}",
+        "api_key": "public",
+        "model": "m",
+        "is_background": True,
+        "content_key": key,
+        "request": sealer.seal({"input": []}),
+        "answer": sealer.seal({"object": "response", "output": []}),
+        "stored_bytes": 0,
+    }
+    return StoredResponse(
+        account_id=account_id, deployment_id=deployment_id, **_fresh(defaults, columns)
+    )
 
 
 def trial(account_id: str, deployment_id: str, **columns: Any) -> Trial:

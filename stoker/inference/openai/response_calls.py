@@ -54,6 +54,8 @@ async def answer(session: CallSession, entry: DirectoryEntry, body: ResponseRequ
         session.add_header(DROPPED, ", ".join(dropped))
     needs_secret = body.is_sealed or has_sealed(body.input)
     generation = generation_of(session.calls if needs_secret else None, entry, body)
+    if session.tier:
+        generation.answer["service_tier"] = session.tier
     await session.collect(generation)
     record = ResponseRecord(body, own, generation)
     if keeper and body.background:

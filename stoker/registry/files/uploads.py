@@ -105,9 +105,9 @@ async def add_part(
     platform: Platform, request: Request, reach: Reach, upload_id: str, idempotent: Idempotency
 ) -> Response:
     """Receives a part. Returns the response."""
-    form = StreamedForm(request, "data", (), names_file=False)
     async with platform.database.reading() as session:
         _refuse_closed(await get(session, reach, upload_id))
+    form = StreamedForm(request, "data", (), names_file=False)
     async with received(platform, request, form, _part_limit()) as content:
         if known := await idempotent.known(200, content.sha256):
             return known

@@ -12,6 +12,7 @@ from stoker.base.errors import (
     NotFoundError,
     RateLimitError,
 )
+from stoker.base.fairness import Tier
 from stoker.inference.openai.messages import MAX_MESSAGES
 from stoker.inference.openai.response_calls import ResponseRecord
 from stoker.inference.openai.responses import ResponseRequest
@@ -93,12 +94,14 @@ class StoredResponses:
     async def enqueue(
         self, caller: Principal, entry: DirectoryEntry, record: ResponseRecord
     ) -> Mapping[str, Any]:
+        answer = record.generation.answer
         queued: dict[str, Any] = {
-            "id": record.generation.answer["id"],
+            "id": answer["id"],
             "object": "response",
-            "created_at": record.generation.answer["created"],
+            "created_at": answer["created"],
             "model": entry.model,
-            **record.generation.answer["settings"],
+            **answer["settings"],
+            "service_tier": answer.get("service_tier", Tier.DEFAULT),
             "status": "queued",
             "completed_at": None,
             "error": None,
@@ -132,6 +135,7 @@ class StoredResponses:
             fields = body.model_dump(exclude={"input"}, exclude_unset=True, by_alias=True)
             request["body"] = content.plain(fields)
             request["whole_input"] = content.items_of(body.input, response_id)
+            request["tier"] = answered["service_tier"]
         key = new_key(self._platform.secret)
         sealer = Sealer(self._platform.secret, key)
         row = StoredResponse(

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from stoker.base.errors import NotFoundError, StokerError
-from stoker.base.fairness import CURRENT_CALLER, Party
+from stoker.base.fairness import CURRENT_CALLER, Party, Tier
 from stoker.inference.calls import Calls
 from stoker.inference.openai.response_calls import generation_of
 from stoker.inference.openai.responses import ResponseRequest
@@ -24,8 +24,9 @@ class BackgroundResponse:
 
     async def perform(self, row: StoredResponse, on_progress: OnProgress) -> bytes:
         calls, settings = self._calls, self._calls.settings
-        CURRENT_CALLER.set(Party(row.account_id, row.api_key))
         request = content.sealer(calls.secret, row).unseal(row.request)
+        tier = Tier(request["tier"])
+        CURRENT_CALLER.set(Party(row.account_id, row.api_key, tier=tier))
         entry = calls.directory.find(row.deployment_id)
         if entry is None:
             raise NotFoundError("Deployment not found", code="deployment_not_found")
@@ -34,6 +35,7 @@ class BackgroundResponse:
         generation = generation_of(
             calls, entry, body, response_id=row.id, created_at=row.created_at
         )
+        generation.answer["service_tier"] = tier
         await calls.media.collect(generation)
         return await calls.run(
             entry,
