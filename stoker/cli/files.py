@@ -1,6 +1,9 @@
-"""`stoker files`: manages generated files."""
+"""`stoker files`: manages uploaded and generated files."""
 
+import contextlib
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +14,12 @@ from stoker.cli.call import TIMEOUT_S
 from stoker.cli.confirmation import Yes
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import ApiRequest, quoted
+from stoker.cli.progress import transfer_bar
+from stoker.client.client import ApiRequest, Retry, quoted
+from stoker.client.file_upload import FILES, PART_BYTES, upload_file
+from stoker.client.listening import PushState
 
-FILES = "/v1/files"
-
-app = typer.Typer(no_args_is_help=True, help="Manage generated files.")
+app = typer.Typer(no_args_is_help=True, help="Manage uploaded and generated files.")
 
 FileId = Annotated[str, typer.Argument(metavar="FILE_ID", help="File ID (file_…).")]
 
@@ -30,18 +34,74 @@ FIELDS: Columns = {
     "purpose": lambda f: f["purpose"],
     "size": lambda f: output.size(f["bytes"]),
     "created": lambda f: _moment(f["created_at"]),
-    "expires": lambda f: _moment(f["expires_at"]),
+    "expires": lambda f: _moment(f["expires_at"]) if f["expires_at"] else "never",
 }
+
+
+class UploadPurpose(StrEnum):
+    BATCH = "batch"
+    USER_DATA = "user_data"
+
+
+@app.command()
+def push(
+    ctx: typer.Context,
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="File to upload.")],
+    purpose: Annotated[
+        UploadPurpose, typer.Option(help="batch: input of a batch. user_data: any other file.")
+    ] = UploadPurpose.USER_DATA,
+    expires_after_h: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            max=720,
+            help="Hours until the file expires. Default: 720 for batch, never for user_data.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Upload a file. A large file is sent in parts."""
+    with _progress(source) as report:
+        file = upload_file(
+            client(ctx),
+            source,
+            purpose=purpose.value,
+            expires_after_s=None if expires_after_h is None else round(expires_after_h * 3600),
+            on_progress=report,
+            retry=Retry(),
+        )
+    output.show_object(file, FIELDS, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _progress(source: Path) -> Generator[Callable[[PushState], None]]:
+    """Shows the progress of a file that is sent in parts."""
+    if not source.is_file() or source.stat().st_size <= PART_BYTES:
+        yield lambda _state: None
+        return
+    with transfer_bar() as bar:
+        task = bar.add_task(output.printable(source.name), total=source.stat().st_size)
+
+        def report(state: PushState) -> None:
+            bar.update(task, completed=state.sent_bytes)
+            if state.message:
+                bar.console.print(output.printable(state.message), style="yellow", soft_wrap=True)
+
+        yield report
 
 
 @app.command("list")
 def list_files(
     ctx: typer.Context,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number to list, newest first.")] = 20,
+    purpose: Annotated[
+        str | None, typer.Option(help="Only files with this purpose, such as batch.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List files that have not expired."""
-    rows = list(client(ctx).pages(FILES, limit))
+    params = {} if purpose is None else {"purpose": purpose}
+    rows = list(client(ctx).pages(FILES, limit, params=params))
     output.show_list(rows, FIELDS, as_json=as_json, none="No files yet.")
 
 

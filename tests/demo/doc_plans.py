@@ -115,6 +115,7 @@ PLANS: Mapping[str, Plan] = {
         after=":",
         shown=("7", "red", "a red circle", "seven three one"),
     ),
+    "docs/guide/files.md": Plan(shown=("requests.jsonl", "batch")),
     "docs/guide/console.md": Plan(
         Key.DEMO,
         replace={"stoker open  ": "stoker open --no-browser  "},

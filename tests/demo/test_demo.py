@@ -253,6 +253,7 @@ class TestReadme:
             "blue",
             "The capital of France is Paris.",
             "seven three one",
+            "Paris is in France.",
             "It is 21 degrees and sunny in Paris.",
         ]
         assert sound.stat().st_size > 1000

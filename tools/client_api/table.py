@@ -219,6 +219,7 @@ RESOURCES: Mapping[str, ClientResource] = {
 _OPENAI = "the client is the OpenAI SDK: Stoker.openai()"
 _ANTHROPIC = "the client is the anthropic SDK"
 _PUSH = "artifacts.push sends files"
+_FILES = "files.create sends large files with it"
 _BROWSERS = "the console's pages sign in with it"
 _ALIAS = "another path of POST /v1/rerank"
 EXCLUDED: Mapping[str, str] = {
@@ -250,6 +251,12 @@ EXCLUDED: Mapping[str, str] = {
     f"PUT {ARTIFACT}/uploads/{{upload_id}}/files/{{path}}": _PUSH,
     f"DELETE {ARTIFACT}/uploads/{{upload_id}}/files/{{path}}": _PUSH,
     f"PUT {ARTIFACT}/uploads/{{upload_id}}/files/{{path}}/parts/{{number}}": _PUSH,
+    "POST /v1/files": "files.create sends the file",
+    "POST /v1/uploads": _FILES,
+    "GET /v1/uploads/{upload_id}": _FILES,
+    "POST /v1/uploads/{upload_id}/parts": _FILES,
+    "POST /v1/uploads/{upload_id}/complete": _FILES,
+    "POST /v1/uploads/{upload_id}/cancel": _FILES,
     "GET /v1/events": "events.follow reads the stream",
     "GET /v1/files/{file_id}/content": "files.download saves it",
     "GET /v1/videos/{video_id}/content": "videos.download saves it",

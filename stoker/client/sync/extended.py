@@ -17,8 +17,9 @@ from ..errors import (
     WaitTimeoutError,
     WrongUseError,
 )
+from ..file_upload import upload_file
 from ..listening import PushState
-from ..models import Artifact, Deployment, RunEvent, Version, Video
+from ..models import Artifact, Deployment, File, RunEvent, Version, Video
 from ..pushing import push
 from ..request import ApiRequest, JsonObject, quoted
 from ..response import converted
@@ -188,6 +189,36 @@ class Videos(VideoOperations):
 
 
 class Files(FileOperations):
+    def create(
+        self,
+        source: str | PathLike[str],
+        *,
+        purpose: Literal["batch", "user_data"],
+        expires_after_s: int | None = None,
+        on_progress: Callable[[PushState], None] | None = None,
+    ) -> File:
+        """Uploads a file. A large file is sent in parts, and each part is retried.
+
+        Args:
+            expires_after_s: seconds until the server deletes the file. Default: 30 days for
+                `batch`, never for `user_data`.
+            on_progress: called after each part.
+        """
+        retry = Retry(stop=threading.Event())
+
+        def work() -> JsonObject:
+            with contextlib.closing(self._api.open_client(1)) as client:
+                return upload_file(
+                    client,
+                    Path(source),
+                    purpose=purpose,
+                    expires_after_s=expires_after_s,
+                    on_progress=on_progress,
+                    retry=retry,
+                )
+
+        return converted(in_thread(work, retry.stop), File)
+
     def download(self, file_id: str, target: str | PathLike[str]) -> Path:
         """Saves a file, which appears only when complete. Returns its path."""
         return self._api.save(f"/v1/files/{quoted(file_id)}/content", target, {})

@@ -267,7 +267,7 @@ async def cancel(session: Session, blobs: Blobs, reach: Reach, upload_id: str) -
 
 
 async def expire(database: Database, blobs: Blobs, now: datetime) -> None:
-    """Ends the uploads that have expired at `now`, and forgets those that ended long ago."""
+    """Ends the uploads that have expired at `now`, and deletes the rows of old ones."""
     async with database.transaction() as session:
         expired = await upload_repository.expired(session, now)
         await _close(session, blobs, expired, FileUploadStatus.EXPIRED)

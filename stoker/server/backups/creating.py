@@ -28,6 +28,7 @@ from stoker.server.backups.archive import (
     naming_full_disk,
 )
 from stoker.server.backups.snapshots import DatabaseCopy
+from stoker.store.blobs import UNFINISHED
 
 ATTEMPTS = 5
 """Maximum number of database copies per backup."""
@@ -182,7 +183,9 @@ class _Copying:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
+        if UNFINISHED in folders:
+            folders.remove(UNFINISHED)
         yield from (Path(parent, name) for name in names)
 
 

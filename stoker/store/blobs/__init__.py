@@ -1,6 +1,6 @@
 """Blobs: bytes under keys that the server chooses, in a folder or a bucket."""
 
-from stoker.store.blobs.folder import Folder
+from stoker.store.blobs.folder import UNFINISHED, Folder
 from stoker.store.blobs.interface import (
     BlobLostError,
     BlobPart,
@@ -18,6 +18,7 @@ from stoker.store.blobs.interface import (
 from stoker.store.blobs.opening import is_local, open_blobs
 
 __all__ = [
+    "UNFINISHED",
     "BlobLostError",
     "BlobPart",
     "BlobWriter",
