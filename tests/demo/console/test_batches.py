@@ -116,6 +116,7 @@ def test_errors_of_the_server_have_line_numbers(console: "Page", at: At, tmp_pat
     )
     create(console, at, file)
     row = console.get_by_role("region", name="Errors of the file").locator("tbody tr").first
+    row.wait_for()
     assert row.locator("td").all_inner_texts()[:2] == ["2", "The line is larger than 4 MiB."]
 
 
