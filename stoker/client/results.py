@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Required, TypedDict
+from typing import Literal, Required, TypedDict
 
 
 class Answer(TypedDict):
@@ -53,6 +53,15 @@ class Filling(TypedDict):
 class Label(TypedDict):
     label: str
     score: float
+
+
+class ModerationResult(TypedDict):
+    """Result for one input. `flagged` is true if a category applies that names a fault."""
+
+    categories: dict[str, bool]
+    category_applied_input_types: dict[str, list[Literal["text"]]]
+    category_scores: dict[str, float]
+    flagged: bool
 
 
 class RankedDocument(TypedDict):
@@ -142,6 +151,12 @@ class TableAnswer(TypedDict, total=False):
     answer: Required[str]
     cells: Required[list[str]]
     coordinates: Required[list[list[int]]]
+
+
+class Moderation(TypedDict):
+    id: str
+    model: str
+    results: list[ModerationResult]
 
 
 class Ranking(TypedDict):

@@ -88,6 +88,9 @@ EXAMPLES: Mapping[str, ExampleRequest] = {
     "feature-extraction": ExampleRequest(
         model="tiny-encoder", body={"inputs": "How do I bake bread?"}
     ),
+    "moderation": ExampleRequest(
+        model="tiny-sentiment", body={"input": "The food was not good at all."}
+    ),
     "similarity": ExampleRequest(
         model="tiny-encoder",
         body={

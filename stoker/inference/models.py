@@ -2,21 +2,29 @@
 clients.
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from stoker.base.errors import InvalidRequestError, ModelNotFoundError, NotFoundError, responses
-from stoker.models.tasks.registry import endpoints
+from stoker.models.llm.model_types import IMAGE_TEXT_TO_TEXT
+from stoker.models.tasks.registry import GENERATING, endpoints
+from stoker.platform.web.outage import lost_database
+from stoker.registry.deployments import repository
 from stoker.registry.deployments.context import ContextDep, DeploymentContext
 from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.observed import Status
 from stoker.runtime.specification import Readiness
 from stoker.tenancy.keys.auth import ModelCaller
+
+_AT_ONCE = 500
+"""Ids in one statement."""
+_MOST_KNOWN = 10_000
 
 router = APIRouter(prefix="/v1/models", tags=["Models"])
 
@@ -30,6 +38,14 @@ class Model(BaseModel):
     status: Status
     readiness: Readiness | SkipJsonSchema[str]
     endpoints: list[str] = Field(description="The paths that serve this model.")
+    max_model_len: int | None = Field(
+        description="Maximum tokens of prompt and answer of a language model, as its files say. "
+        "Null if unknown. A device with little memory may have room for fewer."
+    )
+    capabilities: list[str] | None = Field(
+        description="What the model can do: `chat`, `completion`, `tools`, `reasoning`, `vision`, "
+        "`structured_outputs`, `embeddings`, `rerank` and others. Null if unknown."
+    )
 
 
 class ModelList(BaseModel):
@@ -43,8 +59,10 @@ class AnthropicModel(BaseModel):
     display_name: str
     created_at: datetime
     lifecycle: Literal["active"] = "active"
-    max_input_tokens: None = None
-    max_tokens: None = None
+    max_input_tokens: int | None = Field(description="See `max_model_len` of the other format.")
+    max_tokens: int | None = Field(
+        description="Maximum tokens of an answer. Prompt and answer share the context."
+    )
     capabilities: None = None
 
 
@@ -74,7 +92,81 @@ class ModelsPage(BaseModel):
     )
 
 
-def _model(context: DeploymentContext, entry: DirectoryEntry) -> Model:
+_BY_PATH: Mapping[str, str] = {
+    "/v1/completions": "completion",
+    "/v1/embeddings": "embeddings",
+    "/v1/rerank": "rerank",
+    "/v1/similarity": "similarity",
+    "/v1/moderations": "moderation",
+    "/v1/images/generations": "image_generation",
+    "/v1/images/edits": "image_editing",
+    "/v1/audio/transcriptions": "transcription",
+    "/v1/audio/speech": "speech",
+    "/v1/videos": "video_generation",
+}
+"""Maps an endpoint to the capability of the models that it serves."""
+
+
+class ModelFacts(NamedTuple):
+    """Facts about a model from its files. None if unknown."""
+
+    context_tokens: int | None = None
+    abilities: Sequence[str] | None = None
+
+
+_UNKNOWN = ModelFacts()
+_known: OrderedDict[str, ModelFacts] = OrderedDict()
+"""Facts by version, whose files never change. So the list needs the database only once."""
+
+
+async def _facts(
+    context: DeploymentContext, entries: Sequence[DirectoryEntry]
+) -> Mapping[str, ModelFacts]:
+    """Returns facts of language models by version. Leaves out models if the database does not
+    answer.
+    """
+    missing = {
+        entry.base_id or entry.deployment_id: entry.version_id
+        for entry in entries
+        if entry.pipeline in GENERATING and entry.version_id not in _known
+    }
+    ids = sorted(missing)
+    try:
+        for start in range(0, len(ids), _AT_ONCE):
+            some = ids[start : start + _AT_ONCE]
+            async with context.database.reading() as session:
+                found = await repository.inspections(session, some)
+            for identifier in some:
+                inspection = found.get(identifier, {})
+                _known[missing[identifier]] = ModelFacts(
+                    inspection.get("context_tokens"), inspection.get("abilities")
+                )
+    except Exception as error:
+        if lost_database(error) is None:
+            raise
+    facts = {
+        entry.version_id: _known[entry.version_id]
+        for entry in entries
+        if entry.version_id in _known
+    }
+    while len(_known) > _MOST_KNOWN:
+        _known.popitem(last=False)
+    return facts
+
+
+def _capabilities(entry: DirectoryEntry, facts: ModelFacts) -> list[str] | None:
+    paths = endpoints(entry.pipeline)
+    found = [name for path, name in _BY_PATH.items() if path in paths]
+    if entry.pipeline in GENERATING:
+        if facts.abilities is None:
+            return None
+        found += [*facts.abilities, "structured_outputs"]
+        if entry.pipeline == IMAGE_TEXT_TO_TEXT:
+            found.append("vision")
+    return found
+
+
+def _model(context: DeploymentContext, entry: DirectoryEntry, facts: ModelFacts) -> Model:
     stats = context.runtime.stats(entry.version_id)
     return Model(
         id=entry.model,
@@ -84,14 +176,24 @@ def _model(context: DeploymentContext, entry: DirectoryEntry) -> Model:
         status=stats.status if stats else Status.IDLE,
         readiness=entry.readiness,
         endpoints=endpoints(entry.pipeline),
+        max_model_len=facts.context_tokens,
+        capabilities=_capabilities(entry, facts),
     )
 
 
-def _anthropic(entry: DirectoryEntry) -> AnthropicModel:
-    return AnthropicModel(id=entry.model, display_name=entry.model, created_at=entry.created_at)
+def _anthropic(entry: DirectoryEntry, facts: ModelFacts) -> AnthropicModel:
+    return AnthropicModel(
+        id=entry.model,
+        display_name=entry.model,
+        created_at=entry.created_at,
+        max_input_tokens=facts.context_tokens,
+        max_tokens=facts.context_tokens,
+    )
 
 
-def _listed(entries: Sequence[DirectoryEntry], page: ModelsPage) -> AnthropicModelList:
+def _listed(
+    entries: Sequence[DirectoryEntry], facts: Mapping[str, ModelFacts], page: ModelsPage
+) -> AnthropicModelList:
     """Returns the models next to one of them. Raises `InvalidRequestError` for an unknown one."""
     models = [entry.model for entry in entries]
     begin, end = 0, len(models)
@@ -100,7 +202,10 @@ def _listed(entries: Sequence[DirectoryEntry], page: ModelsPage) -> AnthropicMod
     if page.before_id is not None:
         end = _position(models, page.before_id, "before_id")
         begin = max(begin, end - page.limit)
-    listed = [_anthropic(entry) for entry in entries[begin:end][: page.limit]]
+    listed = [
+        _anthropic(entry, facts.get(entry.version_id, _UNKNOWN))
+        for entry in entries[begin:end][: page.limit]
+    ]
     has_more = begin > 0 if page.before_id is not None else begin + len(listed) < end
     return AnthropicModelList(
         data=listed,
@@ -125,9 +230,12 @@ async def list_models(
 ) -> ModelList | AnthropicModelList:
     """List the models that the key may call."""
     entries = context.directory.visible(caller)
+    facts = await _facts(context, entries)
     if anthropic_version is not None:
-        return _listed(entries, page)
-    return ModelList(data=[_model(context, entry) for entry in entries])
+        return _listed(entries, facts, page)
+    return ModelList(
+        data=[_model(context, entry, facts.get(entry.version_id, _UNKNOWN)) for entry in entries]
+    )
 
 
 @router.get("/{model:path}", responses=responses(ModelNotFoundError))
@@ -139,4 +247,7 @@ async def get_model(
 ) -> Model | AnthropicModel:
     """Get one model. Its id may contain slashes."""
     entry = await context.directory.resolve(caller, model)
-    return _model(context, entry) if anthropic_version is None else _anthropic(entry)
+    facts = (await _facts(context, [entry])).get(entry.version_id, _UNKNOWN)
+    if anthropic_version is not None:
+        return _anthropic(entry, facts)
+    return _model(context, entry, facts)

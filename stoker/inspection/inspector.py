@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stoker.inspection.abilities import abilities, context_tokens, gguf_context_tokens
 from stoker.inspection.adapter import facts_of, find_adapter
 from stoker.inspection.claims import refuse_claims
 from stoker.inspection.config import (
@@ -85,6 +86,9 @@ class Inspection:
         adapter: for an adapter, its largest rank, the modules that it adapts by their own names,
             and the base that it says it was trained on.
         attention_heads: for a language model, the attention heads of a layer; 0 if unknown.
+        context_tokens: for a language model, the maximum tokens of prompt and answer; None if
+            unknown.
+        abilities: for a language model, what its chat template adds: `chat`, `tools`, `reasoning`.
     """
 
     pipeline: str
@@ -98,6 +102,8 @@ class Inspection:
     warnings: tuple[str, ...]
     adapter: dict[str, Any] | None = None
     attention_heads: int = 0
+    context_tokens: int | None = None
+    abilities: tuple[str, ...] | None = None
 
 
 def inspect(
@@ -143,7 +149,8 @@ def inspect(
     refuse_drawn_questions(documents)
     refuse_missing_tokenizer(served, file_set, documents, config.architecture)
     refuse_unspeakable(config.architecture, file_set, documents)
-    refuse_missing_rows(documents, find_template(file_set, documents))
+    template = find_template(file_set, documents)
+    refuse_missing_rows(documents, template)
     refuse_claims(documents, headers.values())
     loaded = [header for path, header in headers.items() if "/" not in path]
     refuse_other_shapes(served, config.architecture, documents, loaded)
@@ -157,7 +164,12 @@ def inspect(
     inspection = _of_weights(
         weights, served, config.architecture, config.model_type, engine=engine, warnings=warnings
     )
-    return replace(inspection, attention_heads=attention_heads(served, documents))
+    return replace(
+        inspection,
+        attention_heads=attention_heads(served, documents),
+        context_tokens=context_tokens(served, documents),
+        abilities=abilities(served, template),
+    )
 
 
 def _inspect_diffusers(
@@ -310,7 +322,15 @@ def _inspect_gguf(
         dtype=model.dtype,
         engines=("torch",),
         warnings=tuple(warnings),
+        context_tokens=gguf_context_tokens(header),
+        # A template in another file takes the place of the one in the GGUF file.
+        abilities=None if beside else abilities(TEXT_GENERATION, _template_of(header)),
     )
+
+
+def _template_of(header: GgufHeader) -> str | None:
+    template = header.metadata.get("tokenizer.chat_template")
+    return template if isinstance(template, str) else None
 
 
 def _loading_bytes(header: GgufHeader) -> int:

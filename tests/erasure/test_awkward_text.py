@@ -27,6 +27,8 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/v1/deployments/{deployment_id}/checks": {
         "checks": [{"name": "n", "request": {"inputs": "a"}, "expect": {"status": 200}}]
     },
+    "/v1/uploads": {"filename": "f", "purpose": "batch", "bytes": 1, "mime_type": "text/plain"},
+    "/v1/uploads/{file_upload_id}/complete": {"part_ids": ["part_1"]},
     "/v1/agent": {"name": "awkward", "model": "awkward"},
     "/v1/prices": {
         "memory_microcredits_per_gib_hour": 1,

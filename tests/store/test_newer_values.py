@@ -197,6 +197,7 @@ async def fill(app: App, client: httpx.AsyncClient) -> dict[str, str]:
         **{"version_id": version_id, "agent_id": agent["id"], "run_id": run["id"]},
         **{"key_id": key["id"], "video_id": made["video"].id, "trial_id": made["trial"].id},
         **{"file_id": made["file"].id, "model": "ner"},
+        "file_upload_id": made["file_upload"].id,
         **{"upload_id": upload_id, "holding_id": made["holding"].id},
     }
 

@@ -28,7 +28,7 @@ export async function sendFile(file: File, purpose: FilePurpose, tell: (share: n
     bytes: file.size,
     mime_type: file.type || "application/octet-stream",
   };
-  const path = { upload_id: (await must(api.POST("/v1/uploads", { body }))).id };
+  const path = { file_upload_id: (await must(api.POST("/v1/uploads", { body }))).id };
   try {
     const parts: string[] = [];
     for (let begin = 0; begin < file.size; begin += PART) {
@@ -40,16 +40,16 @@ export async function sendFile(file: File, purpose: FilePurpose, tell: (share: n
           throw gone(file.name);
         });
       form.set("data", new Blob([piece]));
-      parts.push((await post<{ id: string }>(`/v1/uploads/${path.upload_id}/parts`, form)).id);
+      parts.push((await post<{ id: string }>(`/v1/uploads/${path.file_upload_id}/parts`, form)).id);
       tell(Math.min(1, (begin + PART) / file.size));
     }
     const done = await must(
-      api.POST("/v1/uploads/{upload_id}/complete", { params: { path }, body: { part_ids: parts } }),
+      api.POST("/v1/uploads/{file_upload_id}/complete", { params: { path }, body: { part_ids: parts } }),
     );
     return done.file as Stored;
   } catch (thrown) {
     // Its parts count for the account until they are deleted.
-    await must(api.POST("/v1/uploads/{upload_id}/cancel", { params: { path } })).catch(() => undefined);
+    await must(api.POST("/v1/uploads/{file_upload_id}/cancel", { params: { path } })).catch(() => undefined);
     throw thrown;
   }
 }

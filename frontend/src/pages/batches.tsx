@@ -187,7 +187,9 @@ export function BatchPage() {
       </PageHead>
       <ErrorNote error={saving.error ?? loaded.error} />
       <Card>
-        <State batch={batch} />
+        <div>
+          <State batch={batch} />
+        </div>
         {batch.paused && <p class="warn-note">Paused: {plain(batch.paused.message, 1000)}</p>}
         <dl class="facts">
           {Object.entries(facts).map(

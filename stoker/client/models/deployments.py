@@ -230,12 +230,20 @@ class LogLines(msgspec.Struct, kw_only=True):
 
 
 class Model(msgspec.Struct, kw_only=True):
+    capabilities: list[str] | None
+    """What the model can do: `chat`, `completion`, `tools`, `reasoning`, `vision`,
+    `structured_outputs`, `embeddings`, `rerank` and others. Null if unknown.
+    """
     created: int
     """Unix seconds."""
     endpoints: list[str]
     """The paths that serve this model."""
     id: str
     """The model id to send as `model`."""
+    max_model_len: int | None
+    """Maximum tokens of prompt and answer of a language model, as its files say. Null if
+    unknown. A device with little memory may have room for fewer.
+    """
     object: str = "model"
     owned_by: str
     pipeline: str

@@ -64,6 +64,8 @@ from .tasks_sounds import VideoClassificationParams as VideoClassificationParams
 from .tasks_sounds import ZeroShotAudioClassificationParams as ZeroShotAudioClassificationParams
 from .tasks_text import FeatureExtractionParams as FeatureExtractionParams
 from .tasks_text import FillMaskParams as FillMaskParams
+from .tasks_text import ModerationParams as ModerationParams
+from .tasks_text import ModerationTextParams as ModerationTextParams
 from .tasks_text import QuestionAnsweringParams as QuestionAnsweringParams
 from .tasks_text import RerankParams as RerankParams
 from .tasks_text import SimilarityParams as SimilarityParams

@@ -43,6 +43,24 @@ class FillMaskParams(TypedDict, total=False):
     """Truncate inputs that are too long. Default: they are rejected, with the numbers."""
 
 
+class ModerationTextParams(TypedDict):
+    text: str
+    type: Literal["text"]
+
+
+class ModerationParams(TypedDict, total=False):
+    input: Required[str | Sequence[str] | Sequence[ModerationTextParams]]
+    """A text, a list of texts, or a list of parts such as `{"type": "text", "text": "…"}`.
+    All parts together are one input.
+    """
+    model: str | None
+    """Model id of the deployment. Required if the key covers several."""
+    threshold: float
+    """Score from which a category applies to a text."""
+    truncation: bool
+    """Truncate inputs that are too long. Default: they are rejected, with the numbers."""
+
+
 class QuestionAnsweringParams(TypedDict, total=False):
     """Request with questions and contexts. `inputs` is accepted too: an object with
     `question` and `context`, or a list of such objects.

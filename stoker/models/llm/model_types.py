@@ -6,6 +6,16 @@ from collections.abc import Mapping
 
 TEXT_GENERATION = "text-generation"
 IMAGE_TEXT_TO_TEXT = "image-text-to-text"
+LENGTH_FIELDS = (
+    "max_position_embeddings",
+    "max_seq_len",
+    "max_sequence_length",
+    "seq_length",
+    "context_length",
+    "model_max_length",
+)
+"""Fields of a configuration that may name the maximum tokens of a sequence. The first one counts.
+"""
 VISION: Mapping[str, str] = {
     "Gemma3ForConditionalGeneration": "Gemma3Processor",
     "Idefics3ForConditionalGeneration": "Idefics3Processor",

@@ -23,6 +23,7 @@ T = TypeVar("T", Task, MediaPipeline)
 FILES = (
     "stoker.models.tasks.token_classification:TASK",
     "stoker.models.tasks.text_classification:TASK",
+    "stoker.models.tasks.moderations:TASK",
     "stoker.models.tasks.zero_shot_classification:TASK",
     "stoker.models.tasks.fill_mask:TASK",
     "stoker.models.tasks.question_answering:TASK",

@@ -7,6 +7,7 @@ from sqlalchemy.dialects.postgresql import insert
 from stoker.platform.web.lists import Page, PageQuery, fetch_page, ordered
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store.db import Database, Session
+from stoker.store.tables.artifacts import Artifact
 from stoker.store.tables.deployments import Deployment, DeploymentEvent, DeploymentVersion
 from stoker.store.tables.nodes import Lease
 from stoker.store.tables.servers import DeploymentChange, Revision
@@ -29,6 +30,19 @@ async def by_model(session: Session, account_id: str, model: str) -> Deployment 
     return await session.scalar(
         select(Deployment).where(Deployment.model == model, Deployment.account_id == account_id)
     )
+
+
+async def inspections(
+    session: Session, deployment_ids: Collection[str]
+) -> dict[str, Mapping[str, Any]]:
+    """Returns the results of the inspections of deployments' live artifacts, by deployment."""
+    statement = (
+        select(Deployment.id, Artifact.inspection)
+        .join(Artifact, Artifact.id == Deployment.artifact_id)
+        .where(Deployment.id.in_(deployment_ids))
+    )
+    rows = await session.execute(statement)
+    return {identifier: inspection for identifier, inspection in rows if inspection}
 
 
 async def everything(session: Session) -> Sequence[Deployment]:

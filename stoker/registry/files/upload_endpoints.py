@@ -68,17 +68,19 @@ async def create_file_upload(
     return await idempotent.run(session, created, 200)
 
 
-@router.get("/{upload_id}", responses=responses(NotFoundError))
-async def get_file_upload(upload_id: str, within: Within, session: ReadSession) -> FileUploadState:
+@router.get("/{file_upload_id}", responses=responses(NotFoundError))
+async def get_file_upload(
+    file_upload_id: str, within: Within, session: ReadSession
+) -> FileUploadState:
     """Get an upload with its received parts, to continue after an interruption."""
-    upload = await uploads.get(session, within, upload_id)
+    upload = await uploads.get(session, within, file_upload_id)
     parts = await upload_repository.parts(session, [upload.id])
     shown = await uploads.shown(session, upload)
     return FileUploadState(**dict(shown), parts=[FileUploadPart.of(part) for part in parts])
 
 
 @router.post(
-    "/{upload_id}/parts",
+    "/{file_upload_id}/parts",
     response_model=FileUploadPart,
     responses=responses(
         InsufficientCreditsError,
@@ -92,30 +94,30 @@ async def get_file_upload(upload_id: str, within: Within, session: ReadSession) 
     openapi_extra=_FORM,
 )
 async def add_file_upload_part(
-    upload_id: str,
+    file_upload_id: str,
     request: Request,
     within: Within,
     platform: PlatformDep,
     idempotent: Idempotent,
 ) -> Response:
     """Upload a part of up to 64 MiB. Parts may come in any order and in parallel."""
-    return await uploads.add_part(platform, request, within, upload_id, idempotent)
+    return await uploads.add_part(platform, request, within, file_upload_id, idempotent)
 
 
 @router.post(
-    "/{upload_id}/complete",
+    "/{file_upload_id}/complete",
     responses=responses(NotFoundError, ConflictError, PayloadTooLargeError, CapacityError),
 )
 async def complete_file_upload(
-    upload_id: str, body: FileUploadComplete, within: Within, platform: PlatformDep
+    file_upload_id: str, body: FileUploadComplete, within: Within, platform: PlatformDep
 ) -> FileUpload:
     """Join the parts to a file, in the order of `part_ids`."""
-    return await uploads.complete(platform, within, upload_id, body)
+    return await uploads.complete(platform, within, file_upload_id, body)
 
 
-@router.post("/{upload_id}/cancel", responses=responses(NotFoundError, ConflictError))
+@router.post("/{file_upload_id}/cancel", responses=responses(NotFoundError, ConflictError))
 async def cancel_file_upload(
-    upload_id: str, within: Within, session: WriteSession, platform: PlatformDep
+    file_upload_id: str, within: Within, session: WriteSession, platform: PlatformDep
 ) -> FileUpload:
     """Cancel an upload and delete its parts."""
-    return FileUpload.of(await uploads.cancel(session, platform.blobs, within, upload_id))
+    return FileUpload.of(await uploads.cancel(session, platform.blobs, within, file_upload_id))

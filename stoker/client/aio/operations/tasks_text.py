@@ -163,6 +163,12 @@ class AsyncTextTasks(AsyncResource):
             "/v1/question-answering/table", {"query": query, **fields}, wait=wait
         )
 
+    async def moderation(
+        self, *, wait: int | None = None, **fields: Unpack[params.ModerationParams]
+    ) -> results.Moderation:
+        """`POST /v1/moderations`: Moderate texts."""
+        return await self._api.result("/v1/moderations", fields, wait=wait)
+
     async def rerank(
         self, *, wait: int | None = None, **fields: Unpack[params.RerankParams]
     ) -> results.Ranking:

@@ -159,6 +159,12 @@ class TextTasks(Resource):
             "/v1/question-answering/table", {"query": query, **fields}, wait=wait
         )
 
+    def moderation(
+        self, *, wait: int | None = None, **fields: Unpack[params.ModerationParams]
+    ) -> results.Moderation:
+        """`POST /v1/moderations`: Moderate texts."""
+        return self._api.result("/v1/moderations", fields, wait=wait)
+
     def rerank(
         self, *, wait: int | None = None, **fields: Unpack[params.RerankParams]
     ) -> results.Ranking:

@@ -18,23 +18,17 @@ from typing import Any, cast
 
 import torch
 
+from stoker.models.llm.model_types import LENGTH_FIELDS
+
 UNSTATED_LENGTH = 8192
 """Maximum tokens if a configuration names no number. A state has room for any number."""
-_LENGTHS = (
-    "max_position_embeddings",
-    "max_seq_len",
-    "max_sequence_length",
-    "seq_length",
-    "context_length",
-    "model_max_length",
-)
 
 
 def longest(config: Any) -> int:
     """Returns the maximum tokens of a sequence, prompt and answer, from a language model's
     configuration.
     """
-    stated = (getattr(config, name, None) for name in _LENGTHS)
+    stated = (getattr(config, name, None) for name in LENGTH_FIELDS)
     return next(
         (length for length in stated if isinstance(length, int) and length > 0), UNSTATED_LENGTH
     )
