@@ -36,13 +36,13 @@ from tests.support import postgres
 from tests.support.deploying import deploy
 from tests.support.server import Server
 
-pytestmark = pytest.mark.one_machine
 KILLS = int(os.environ.get("STOKER_TEST_KILLS", "2"))
 """Number of kills. Twenty take some five minutes."""
 LINES = int(os.environ.get("STOKER_TEST_LINES", "400"))
 SEED = int(os.environ.get("STOKER_TEST_SEED", "1"))
 LONGEST_S = 5.0
 """Maximum seconds between the start of a server and its end."""
+pytestmark = [pytest.mark.one_machine, pytest.mark.timeout(480 + 60 * KILLS)]
 ENV = {"STOKER_JOB_LEASE_S": "1", "STOKER_BATCH_LINES_AT_ONCE": "16"}
 
 

@@ -30,6 +30,11 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/v1/uploads": {"filename": "f", "purpose": "batch", "bytes": 1, "mime_type": "text/plain"},
     "/v1/uploads/{file_upload_id}/complete": {"part_ids": ["part_1"]},
     "/v1/agent": {"name": "awkward", "model": "awkward"},
+    "/v1/batches": {
+        "input_file_id": "file_1",
+        "endpoint": "/v1/embeddings",
+        "completion_window": "24h",
+    },
     "/v1/prices": {
         "memory_microcredits_per_gib_hour": 1,
         "storage_microcredits_per_gib_month": 1,

@@ -35,7 +35,7 @@ TEXTS = {
     *("name", "display_name", "model", "note", "key", "prompt", "instructions", "message"),
     *("source", "base_source", "source", "target", "blob_key", "path", "content_type", "size"),
     *("repo_id", "revision", "commit", "api_key", "public_id", "body_sha256", "lock_token"),
-    *("filename",),
+    *("filename", "endpoint"),
     *("error_message", "failure_message", "merged_because", "object_id", "what"),
 }
 """Columns with free texts, names and ids."""
@@ -153,6 +153,15 @@ async def fill(app: App, client: httpx.AsyncClient) -> dict[str, str]:
             **{"created_at": now, "expires_at": now.replace(year=now.year + 1)},
         ),
         "video": rows.video(account_id, deployment_id, status="completed", completed_at=now),
+        "batch": rows.batch(
+            account_id,
+            deployment_id,
+            status="completed",
+            state="failed",
+            errors=[{"code": "c", "message": "m", "line": 1, "param": None}],
+            paused={"code": "c", "message": "m"},
+            completed_at=now,
+        ),
         "trial": rows.trial(account_id, deployment_id, status="completed", rows=[trial]),
         "import": rows.importing(account_id, artifact_id, "upl_1", status="completed"),
         "comparison": VersionComparison(
@@ -196,6 +205,7 @@ async def fill(app: App, client: httpx.AsyncClient) -> dict[str, str]:
         **{"account_id": account_id, "artifact_id": artifact_id, "deployment_id": deployment_id},
         **{"version_id": version_id, "agent_id": agent["id"], "run_id": run["id"]},
         **{"key_id": key["id"], "video_id": made["video"].id, "trial_id": made["trial"].id},
+        **{"batch_id": made["batch"].id},
         **{"file_id": made["file"].id, "model": "ner"},
         "file_upload_id": made["file_upload"].id,
         **{"upload_id": upload_id, "holding_id": made["holding"].id},

@@ -4,6 +4,7 @@ from typing import Any
 
 from stoker.base.ids import Prefix, new_id
 from stoker.store import db
+from stoker.store.tables.batches import Batch
 from stoker.store.tables.imports import Import
 from stoker.store.tables.trials import Trial
 from stoker.store.tables.videos import Video
@@ -19,6 +20,24 @@ def video(account_id: str, deployment_id: str, **columns: Any) -> Video:
         "parameters": {},
     }
     return Video(account_id=account_id, deployment_id=deployment_id, **_fresh(defaults, columns))
+
+
+def batch(account_id: str, deployment_id: str, **columns: Any) -> Batch:
+    """Returns a batch that waits for its validation. `columns` override its values."""
+    defaults: dict[str, Any] = {
+        "id": new_id(Prefix.BATCH),
+        "key_id": "key_1",
+        "key": "public",
+        "state": "validating",
+        "endpoint": "/v1/embeddings",
+        "input_file_id": "file_1",
+        **dict.fromkeys(("total", "completed", "failed"), 0),
+        **dict.fromkeys(("input_tokens", "cached_tokens"), 0),
+        **dict.fromkeys(("output_tokens", "reasoning_tokens"), 0),
+        "usage_rows": {},
+        "expires_at": db.now(),
+    }
+    return Batch(account_id=account_id, deployment_id=deployment_id, **_fresh(defaults, columns))
 
 
 def trial(account_id: str, deployment_id: str, **columns: Any) -> Trial:

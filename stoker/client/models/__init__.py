@@ -32,6 +32,7 @@ from .batches import BatchFault as BatchFault
 from .batches import BatchInputDetails as BatchInputDetails
 from .batches import BatchOutputDetails as BatchOutputDetails
 from .batches import BatchPause as BatchPause
+from .batches import BatchStatus as BatchStatus
 from .batches import BatchUsage as BatchUsage
 from .common import Deleted as Deleted
 from .common import JobStatus as JobStatus

@@ -1,6 +1,8 @@
 # `python -m tools.client_api` writes this file.
 """Responses of batches, from the OpenAPI document."""
 
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
 import msgspec
 
 
@@ -14,7 +16,7 @@ class BatchCounts(msgspec.Struct, kw_only=True):
 class BatchFault(msgspec.Struct, kw_only=True):
     code: str
     line: int | None
-    """Line of the input file, from 1."""
+    """InputLine of the input file, from 1."""
     message: str
     param: str | None = None
 
@@ -27,6 +29,24 @@ class BatchErrors(msgspec.Struct, kw_only=True):
 class BatchPause(msgspec.Struct, kw_only=True):
     code: str
     message: str
+
+
+if TYPE_CHECKING:
+    BatchStatus: TypeAlias = (
+        Literal[
+            "validating",
+            "in_progress",
+            "finalizing",
+            "completed",
+            "failed",
+            "expired",
+            "cancelling",
+            "cancelled",
+        ]
+        | str
+    )
+else:
+    BatchStatus = str
 
 
 class BatchInputDetails(msgspec.Struct, kw_only=True):
@@ -72,5 +92,5 @@ class Batch(msgspec.Struct, kw_only=True):
     paused: BatchPause | None
     """Reason why no lines are computed at present. The batch resumes by itself."""
     request_counts: BatchCounts
-    status: str
+    status: BatchStatus
     usage: BatchUsage

@@ -31,7 +31,7 @@ from stoker.store.tables.batches import Batch
 from stoker.tenancy.usage.counts import COLLECTED
 from stoker.wire.generation_request import Generation
 from stoker.workloads.batches.context import BatchContext
-from stoker.workloads.batches.lines import LINE, Line
+from stoker.workloads.batches.lines import LINE, InputLine
 from stoker.workloads.batches.parts import LineAnswer
 from stoker.workloads.batches.validation import creator
 
@@ -117,7 +117,7 @@ class LineCalls:
         self._stalled_at: float | None = None
         """Time of the first passing error since the last answer."""
 
-    async def answer(self, line: Line) -> LineAnswer | None:
+    async def answer(self, line: InputLine) -> LineAnswer | None:
         """Returns the answer to a line, which may be an error. None if the batch halts first."""
         parsed = LINE.decode(line.content or b"")
         losses, delay_s = 0, _RETRY_FIRST_S

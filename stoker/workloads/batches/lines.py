@@ -14,7 +14,7 @@ from stoker.store.tables.files import File
 _BOM = b"\xef\xbb\xbf"
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
     number: int
     """Number in the file, from 1. Empty lines count."""
     content: bytes | None
@@ -34,7 +34,7 @@ class LineSplitter:
         self._open = bytearray()
         self._is_long = False
 
-    def add(self, block: bytes) -> list[Line]:
+    def add(self, block: bytes) -> list[InputLine]:
         """Returns the lines that end in this block."""
         first, *rest = block.split(b"\n")
         if not rest:
@@ -46,7 +46,7 @@ class LineSplitter:
         self._keep(rest[-1])
         return lines
 
-    def end(self) -> list[Line]:
+    def end(self) -> list[InputLine]:
         """Returns the last line if no newline follows it."""
         return [*self._close(b"")] if self._open or self._is_long else []
 
@@ -57,24 +57,24 @@ class LineSplitter:
         if self._is_long:
             self._open.clear()
 
-    def _close(self, content: bytes) -> Iterable[Line]:
+    def _close(self, content: bytes) -> Iterable[InputLine]:
         self._number += 1
         if self._is_long or len(self._open) + len(content) > self._most_bytes:
             self._open.clear()
             self._is_long = False
-            yield Line(self._number, None)
+            yield InputLine(self._number, None)
             return
         whole = bytes(self._open) + content if self._open else content
         self._open.clear()
         if self._number == 1:
             whole = whole.removeprefix(_BOM)
         if not whole.isspace() and whole:
-            yield Line(self._number, whole)
+            yield InputLine(self._number, whole)
 
 
 async def read_lines(
     platform: Platform, file: File, most_bytes: int
-) -> AsyncGenerator[Sequence[Line]]:
+) -> AsyncGenerator[Sequence[InputLine]]:
     """Yields the lines of a file in blocks.
 
     Raises `InputLostError`, and `CapacityError` if the store does not answer.

@@ -44,7 +44,7 @@ class LineAnswer:
 
     number: int
     text: bytes
-    """Line of the output or error file."""
+    """InputLine of the output or error file."""
     is_error: bool
     served: Sequence[Served] = ()
     """Calls that computed the answer."""
@@ -68,7 +68,7 @@ class PartsLostError(Exception):
     """Raised if another worker holds the batch. The answers are dropped."""
 
 
-class PartWriter:
+class BatchPartWriter:
     """Writes the parts of one batch. Valid only while its server holds the batch's lease."""
 
     def __init__(self, context: BatchContext, row: Batch, next_number: int) -> None:

@@ -16,13 +16,13 @@ from stoker.store.tables.files import File
 from stoker.workloads.batches import repository
 from stoker.workloads.batches.context import BatchContext
 from stoker.workloads.batches.line_calls import Halt, Halting, LineCalls
-from stoker.workloads.batches.lines import InputLostError, Line, read_lines
+from stoker.workloads.batches.lines import InputLine, InputLostError, read_lines
 from stoker.workloads.batches.parts import (
     PART_BYTES,
     PART_S,
+    BatchPartWriter,
     Buffer,
     LineAnswer,
-    PartWriter,
     done_lines,
 )
 
@@ -50,8 +50,8 @@ class BatchRun:
         self._is_over = False
         self._changed = asyncio.Event()
         self._has_space = asyncio.Event()
-        self._source: AsyncGenerator[Sequence[Line]] | None = None
-        self._lines: Iterator[Line] = iter(())
+        self._source: AsyncGenerator[Sequence[InputLine]] | None = None
+        self._lines: Iterator[InputLine] = iter(())
         self._refilling = asyncio.Lock()
 
     async def run(self, file: File | None) -> Halting:
@@ -73,7 +73,7 @@ class BatchRun:
         self._source = read_lines(self._context, file, most_bytes)
         CURRENT_CALLER.set(Party(self._row.account_id, self._row.key, tier=Tier.FLEX))
         places = self._context.places.of(self._row.deployment_id, at_once)
-        writer = PartWriter(self._context, self._row, len(parts) + 1)
+        writer = BatchPartWriter(self._context, self._row, len(parts) + 1)
         writing = asyncio.create_task(self._write_parts(writer))
         try:
             async with contextlib.aclosing(self._source):
@@ -118,7 +118,7 @@ class BatchRun:
                 return
             await self._keep(answer)
 
-    async def _next(self) -> Line | None:
+    async def _next(self) -> InputLine | None:
         """Returns the next line without a durable answer. None if there is none or the batch
         halts.
         """
@@ -159,7 +159,7 @@ class BatchRun:
         self._buffer.add(answer)
         self._changed.set()
 
-    async def _write_parts(self, writer: PartWriter) -> None:
+    async def _write_parts(self, writer: BatchPartWriter) -> None:
         """Writes answers in parts until the run is over. Raises `PartsLostError`."""
         loop = asyncio.get_running_loop()
         while True:

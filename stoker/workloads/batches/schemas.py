@@ -7,21 +7,23 @@ from pydantic import BaseModel, ConfigDict, Field
 from stoker.base.strict_json import Strict
 from stoker.platform.web.schemas import ResponseModel
 from stoker.store.db import NO_CONTROL
+from stoker.store.open_enum import OpenEnum
 
 MOST_METADATA = 16
 _MetadataKey = Annotated[str, Field(min_length=1, max_length=64)]
 _MetadataValue = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[_MetadataKey, _MetadataValue], Field(max_length=MOST_METADATA)]
-BatchStatus = Literal[
-    "validating",
-    "in_progress",
-    "finalizing",
-    "completed",
-    "failed",
-    "expired",
-    "cancelling",
-    "cancelled",
-]
+
+
+class BatchStatus(OpenEnum):
+    VALIDATING = "validating"
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
 
 
 class _BatchRequest(Strict):
@@ -60,7 +62,7 @@ class BatchCreate(_BatchRequest):
 class BatchFault(BaseModel):
     code: str
     message: str
-    line: int | None = Field(description="Line of the input file, from 1.")
+    line: int | None = Field(description="InputLine of the input file, from 1.")
     param: str | None = None
 
 

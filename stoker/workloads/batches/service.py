@@ -107,7 +107,11 @@ def response(row: Batch) -> schemas.Batch:
         model=row.model,
         errors=schemas.BatchErrors(data=faults) if faults else None,
         input_file_id=row.input_file_id,
-        status="cancelling" if is_open and row.cancelling_at else state.value,  # type: ignore[arg-type]
+        status=(
+            schemas.BatchStatus.CANCELLING
+            if is_open and row.cancelling_at
+            else schemas.BatchStatus(row.state)
+        ),
         output_file_id=row.output_file_id,
         error_file_id=row.error_file_id,
         created_at=int(row.created_at.timestamp()),

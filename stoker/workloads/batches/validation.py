@@ -21,7 +21,7 @@ from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.store.tables.batches import Batch
 from stoker.store.tables.files import File
 from stoker.workloads.batches.context import BatchContext
-from stoker.workloads.batches.lines import HEAD, LINE, PARSE_ERRORS, Line, read_lines
+from stoker.workloads.batches.lines import HEAD, LINE, PARSE_ERRORS, InputLine, read_lines
 
 MOST_ERRORS = 100
 MOST_ID_CHARS = 512
@@ -72,7 +72,7 @@ class _Checker:
         self.models: dict[str | None, int] = {}
         """Maps the named models to the first line of each. At most two are recorded."""
 
-    def check(self, lines: Sequence[Line]) -> None:
+    def check(self, lines: Sequence[InputLine]) -> None:
         """Checks lines (sync, for threads). Raises `_TooManyFaultsError`."""
         for line in lines:
             if line.number > self._most_lines:
@@ -86,7 +86,7 @@ class _Checker:
             self.total += 1
             self._check(line)
 
-    def _check(self, line: Line) -> None:
+    def _check(self, line: InputLine) -> None:
         add, number = self._faults.add, line.number
         if line.content is None:
             add("line_too_large", f"The line is larger than {self._most_mib} MiB.", number)
@@ -120,7 +120,7 @@ class _Checker:
             message = f"'custom_id' must have 1 to {MOST_ID_CHARS} characters."
             self._faults.add("invalid_custom_id", message, number, "custom_id")
         elif (first := self._ids.setdefault(custom_id, number)) != number:
-            message = f"Line {first} has the same 'custom_id'. Each must be unique."
+            message = f"InputLine {first} has the same 'custom_id'. Each must be unique."
             self._faults.add("duplicate_custom_id", message, number, "custom_id")
 
     def _check_model(self, model: str | None, number: int) -> None:
