@@ -295,7 +295,8 @@ def _uploadable(lines: BatchLines) -> Generator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="stoker-batch-") as folder:
         target = Path(folder) / f"{lines.source.stem}.jsonl"
-        lines.write(target)
+        with output.spinner(f"Writing {checked.total} requests …"):
+            lines.write(target)
         yield target
 
 
