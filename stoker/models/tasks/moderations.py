@@ -59,7 +59,7 @@ def _texts(value: Any) -> Any:
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list):
-        return cast("Any", value)
+        return value
     values = cast("list[Any]", value)
     if values and isinstance(values[0], dict):
         return ["\n".join(_part(one) for one in values)]
