@@ -12,7 +12,18 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: true,
-    // Modules that the first page needs are one file, which compresses better than several.
-    rolldownOptions: { output: { codeSplitting: { groups: [{ name: "console", tags: ["$initial"] }] } } },
+    // Modules that are needed together are one file, which compresses better than several.
+    rolldownOptions: {
+      output: {
+        codeSplitting: {
+          groups: [
+            { name: "console", tags: ["$initial"] },
+            { name: "views", test: /playground.views/ },
+            { name: "lists", test: /ui.(table|paged|thumbnail|deployment-link|devices)|lib.save/ },
+            { name: "agents", test: /pages.agent/ },
+          ],
+        },
+      },
+    },
   },
 });

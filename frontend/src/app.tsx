@@ -35,6 +35,8 @@ const ArtifactPage = deferred(() => import("./pages/artifact"));
 const Keys = deferred(() => import("./pages/keys"));
 const Usage = deferred(() => import("./pages/usage"));
 const Videos = deferred(() => import("./pages/videos"));
+const Batches = deferred(() => import("./pages/batches"));
+const BatchPage = deferred(async () => ({ default: (await import("./pages/batches")).BatchPage }));
 const Files = deferred(() => import("./pages/files"));
 const Agents = deferred(() => import("./pages/agents"));
 const AgentPage = deferred(() => import("./pages/agent"));
@@ -110,6 +112,8 @@ const OwnedArtifacts = owned(Artifacts);
 const OwnedArtifact = owned(ArtifactPage);
 const OwnedUsage = owned(Usage);
 const OwnedVideos = owned(Videos);
+const OwnedBatches = owned(Batches);
+const OwnedBatch = owned(BatchPage);
 const OwnedFiles = owned(Files);
 const OwnedAgents = owned(Agents);
 const OwnedAgent = owned(AgentPage);
@@ -145,6 +149,8 @@ function Pages() {
       <Route path={`${CONSOLE}/keys`} component={Keys} />
       <Route path={`${CONSOLE}/usage`} component={OwnedUsage} />
       <Route path={`${CONSOLE}/videos`} component={OwnedVideos} />
+      <Route path={`${CONSOLE}/batches`} component={OwnedBatches} />
+      <Route path={`${CONSOLE}/batches/:id`} component={OwnedBatch} />
       <Route path={`${CONSOLE}/files`} component={OwnedFiles} />
       <Route path={`${CONSOLE}/agents`} component={OwnedAgents} />
       <Route path={`${CONSOLE}/agents/:id`} component={OwnedAgent} />

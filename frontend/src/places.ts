@@ -18,6 +18,7 @@ export function places(): Place[] {
       { path: "artifacts", name: "Artifacts" },
       { path: "agents", name: "Agents" },
       { path: "videos", name: "Videos" },
+      { path: "batches", name: "Batches" },
       { path: "files", name: "Files" },
       { path: "usage", name: "Usage" },
     );

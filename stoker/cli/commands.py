@@ -4,7 +4,7 @@ Importing all modules and building their options takes 150 ms.
 """
 
 import importlib
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -105,7 +105,8 @@ ENTRIES = (
         "versions", "versions:app", "Roll out new versions of a deployment and roll back."
     ),
     CommandEntry("videos", "videos:app", "Manage video jobs."),
-    CommandEntry("files", "files:app", "Manage generated files."),
+    CommandEntry("batch", "batches:app", "Run batches: files of requests in the background."),
+    CommandEntry("files", "files:app", "Manage uploaded and generated files."),
     CommandEntry("agents", "agents:app", "Manage agents: chat models with instructions and tools."),
     CommandEntry("artifacts", "artifacts:app", "Push, import and manage models."),
     CommandEntry(
@@ -121,6 +122,8 @@ ENTRIES = (
     CommandEntry("prices", "usage:prices_app", "Show prices. Operators set them."),
 )
 """All commands except those of `main.py`. `panels.py` has the order of the help."""
+ALIASES: Mapping[str, str] = {"batches": "batch"}
+"""Other names of commands, which the help does not list."""
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -179,6 +182,7 @@ class LazyGroup(TyperGroup):
         return [*dict.fromkeys(name for name in (*PANEL_OF, *self._lazy) if name in self._lazy)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in self._lazy:
             return None
         return self._lazy.line(cmd_name) if self._is_listing else self._lazy[cmd_name]

@@ -38,6 +38,10 @@ def _agents(agent: JsonObject) -> Candidates:
     return [(agent["name"], agent["model"]), (agent["id"], agent["name"])]
 
 
+def _batches(batch: JsonObject) -> Candidates:
+    return [(batch["id"], f"{batch['status']} {batch['model'] or ''}".strip())]
+
+
 def _named(item: JsonObject) -> Candidates:
     return [(item["id"], item["name"] or "")]
 
@@ -56,6 +60,10 @@ def artifacts(ctx: typer.Context, incomplete: str) -> Candidates:
 
 def agents(ctx: typer.Context, incomplete: str) -> Candidates:
     return _candidates(ctx, incomplete, "/v1/agent", _agents)
+
+
+def batches(ctx: typer.Context, incomplete: str) -> Candidates:
+    return _candidates(ctx, incomplete, "/v1/batches", _batches)
 
 
 def keys(ctx: typer.Context, incomplete: str) -> Candidates:

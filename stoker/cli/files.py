@@ -1,7 +1,5 @@
 """`stoker files`: manages uploaded and generated files."""
 
-import contextlib
-from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -14,10 +12,9 @@ from stoker.cli.call import TIMEOUT_S
 from stoker.cli.confirmation import Yes
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
-from stoker.cli.progress import transfer_bar
+from stoker.cli.progress import upload_progress
 from stoker.client.client import ApiRequest, Retry, quoted
-from stoker.client.file_upload import FILES, PART_BYTES, upload_file
-from stoker.client.listening import PushState
+from stoker.client.file_upload import FILES, upload_file
 
 app = typer.Typer(no_args_is_help=True, help="Manage uploaded and generated files.")
 
@@ -61,7 +58,7 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Upload a file. A large file is sent in parts."""
-    with _progress(source) as report:
+    with upload_progress(source) as report:
         file = upload_file(
             client(ctx),
             source,
@@ -71,23 +68,6 @@ def push(
             retry=Retry(),
         )
     output.show_object(file, FIELDS, as_json=as_json)
-
-
-@contextlib.contextmanager
-def _progress(source: Path) -> Generator[Callable[[PushState], None]]:
-    """Shows the progress of a file that is sent in parts."""
-    if not source.is_file() or source.stat().st_size <= PART_BYTES:
-        yield lambda _state: None
-        return
-    with transfer_bar() as bar:
-        task = bar.add_task(output.printable(source.name), total=source.stat().st_size)
-
-        def report(state: PushState) -> None:
-            bar.update(task, completed=state.sent_bytes)
-            if state.message:
-                bar.console.print(output.printable(state.message), style="yellow", soft_wrap=True)
-
-        yield report
 
 
 @app.command("list")

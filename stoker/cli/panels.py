@@ -7,7 +7,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     "Server": ("serve", "demo", "doctor", "backup", "restore", "engines", "node", "cluster"),
     CALLS: ("call", "chat", "launch", "image", "speak", "transcribe", "video", "models"),
     "Models": ("artifacts", "deploy", "deployments", "versions", "check", "tune"),
-    "Agents, videos and files": ("agents", "videos", "files"),
+    "Agents, videos, batches and files": ("agents", "videos", "batch", "files"),
     "Accounts": ("login", "logout", "accounts", "keys", "usage", "credits", "prices"),
     "Monitoring": ("open", "top", "logs", "machine"),
 }

@@ -3,10 +3,13 @@
 import contextlib
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stoker.cli import output
+from stoker.client.file_upload import PART_BYTES
+from stoker.client.listening import PushState
 from stoker.client.selection import Selection
 
 if TYPE_CHECKING:
@@ -80,3 +83,20 @@ def transfer_bar() -> "Progress":
         TimeRemainingColumn(),
         console=output.console(stderr=True),
     )
+
+
+@contextlib.contextmanager
+def upload_progress(source: Path) -> Generator[Callable[[PushState], None]]:
+    """Shows the progress of a file that is sent in parts."""
+    if not source.is_file() or source.stat().st_size <= PART_BYTES:
+        yield lambda _state: None
+        return
+    with transfer_bar() as bar:
+        task = bar.add_task(output.printable(source.name), total=source.stat().st_size)
+
+        def report(state: PushState) -> None:
+            bar.update(task, completed=state.sent_bytes)
+            if state.message:
+                bar.console.print(output.printable(state.message), style="yellow", soft_wrap=True)
+
+        yield report

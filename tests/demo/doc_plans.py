@@ -91,6 +91,11 @@ PLANS: Mapping[str, Plan] = {
         after=f'curl {RESTORED}/v1/models -H "Authorization: Bearer $STOKER_API_KEY"',
         shown=('"id":"my-model"',),
     ),
+    "docs/guide/batches.md": Plan(
+        before=pushed("tiny-encoder", "my-encoder"),
+        after="wc -l vectors.jsonl",
+        shown=("2 of 2 completed", "/v1/embeddings", "2 vectors.jsonl"),
+    ),
     "docs/guide/browsers.md": Plan(Key.SERVER),
     "docs/guide/calling.md": Plan(Key.DEMO, shown=("B-PER", '"word":"Par"', "B-PER")),
     "docs/guide/chat.md": Plan(

@@ -19,6 +19,7 @@ from stoker.server.backups.restoring import restore
 from stoker.store import db
 from stoker.store.db import Base, Database
 from stoker.store.tables.agents import Run, RunEvent
+from stoker.store.tables.batches import BatchPart
 from stoker.store.tables.deployments import DeploymentEvent, VersionComparison
 from stoker.store.tables.files import File, FileUpload
 from stoker.store.tables.usage import Holding, Transfer
@@ -190,8 +191,12 @@ async def fill(app: App, client: httpx.AsyncClient) -> dict[str, str]:
             **{"account_id": account_id, "created_at": now},
         ),
     }
+    part = BatchPart(
+        **{"id": new_id(Prefix.BATCH_PART), "batch_id": made["batch"].id, "number": 1},
+        **{"lines": [[0, 0]], "output_bytes": 0, "error_bytes": 0},
+    )
     async with app.platform.database.transaction() as session:
-        session.add_all(made.values())
+        session.add_all([*made.values(), part])
         traffic = {"weights": {version_id: 100}, "sticky": "none", "mirror": {}}
         origin = {"hub": "https://hub.example", "repo_id": "a/b", "revision": "main", "commit": "0"}
         for statement in (

@@ -8,6 +8,7 @@ export type Account = Schemas["Account"];
 export type Agent = Schemas["Agent"];
 export type AgentTools = NonNullable<Schemas["AgentCreate"]["tools"]>;
 export type Artifact = Schemas["Artifact"];
+export type Batch = Schemas["Batch"];
 export type Checks = Schemas["Checks"];
 export type Comparison = Schemas["VersionComparison"];
 export type Credits = Schemas["Credits"];

@@ -49,9 +49,10 @@ export async function dropped(items: DataTransferItemList): Promise<Picked[]> {
   return below(found);
 }
 
-function gone(path: string): ApiError {
+/** The error of a file that can no longer be read. */
+export function gone(path: string): ApiError {
   return new ApiError(
-    `'${path}' can no longer be read: it was moved, changed or deleted. Choose the folder again to resume.`,
+    `'${path}' can no longer be read: it was moved, changed or deleted. Choose it again to resume.`,
     -1,
     "file_gone",
   );
@@ -168,21 +169,20 @@ async function put(address: string, part: Part, signal: AbortSignal): Promise<vo
     throw gone(part.picked.path);
   }
   const sum = await digest(piece);
+  const headers = { "content-type": "application/octet-stream", ...(sum ? { "content-digest": sum } : {}) };
+  await retried(() => call(address, { method: "PUT", signal, headers, body: piece }), signal);
+}
+
+/** Repeats a request after a lost connection or a restart of the server. Throws its last `ApiError`. */
+export async function retried<T>(send: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   for (let tries = 1; ; tries += 1) {
     try {
-      await call(address, {
-        method: "PUT",
-        signal,
-        headers: { "content-type": "application/octet-stream", ...(sum ? { "content-digest": sum } : {}) },
-        body: piece,
-      });
-      return;
+      return await send();
     } catch (thrown) {
-      signal.throwIfAborted();
+      signal?.throwIfAborted();
       const isPassing =
         thrown instanceof ApiError && (thrown.status === 0 || thrown.status >= 500 || thrown.status === 429);
       if (!isPassing || tries >= MOST_TRIES) throw thrown;
-      // The connection was lost or the server restarted. Parts already sent are kept.
       const wait = Math.min(500 * 2 ** tries, LONGEST_PAUSE_MS);
       await new Promise((resolve) => window.setTimeout(resolve, wait));
     }

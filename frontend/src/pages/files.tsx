@@ -5,10 +5,12 @@ import { api, call, must } from "../api/client";
 import type { File } from "../api/types";
 import { ago, bytes, moment, plain, shortId } from "../lib/format";
 import { saveAs } from "../lib/save";
+import { type FilePurpose, sendFile } from "../lib/send-file";
 import "../styles/playground.css";
+import { FileDrop } from "../ui/file-drop";
 import { useActing, useObjectUrl } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
-import { Button, Card, Confirm, Dialog, Empty, ErrorNote, PageHead, Skeleton } from "../ui/parts";
+import { Button, Card, Confirm, Dialog, Empty, ErrorNote, Field, PageHead, Skeleton } from "../ui/parts";
 import { Thumbnail } from "../ui/thumbnail";
 
 const PURPOSES: Record<string, string> = {
@@ -30,6 +32,7 @@ const isShown = (file: File) => /^(image|video)\//.test(file.content_type);
 export default function Files() {
   const files = usePaged<File>("/v1/files");
   const [purpose, setPurpose] = useState("");
+  const [isSending, setSending] = useState(false);
   const [viewed, setViewed] = useState<File | null>(null);
   const [erased, setErased] = useState<File | null>(null);
   const acting = useActing();
@@ -58,6 +61,9 @@ export default function Files() {
             </option>
           ))}
         </select>
+        <Button kind="primary" onClick={() => setSending(true)}>
+          Upload file
+        </Button>
       </PageHead>
       {!erased && <ErrorNote error={acting.error} />}
       <Card>
@@ -81,7 +87,7 @@ export default function Files() {
                   <span class="note">
                     {plain(one.content_type, 60)} · {bytes(one.bytes)} ·{" "}
                     <span title={moment(one.created_at)}>{ago(one.created_at)}</span> ·{" "}
-                    {one.expires_at ? `expires ${ago(one.expires_at)}` : "does not expire"}
+                    {one.expires_at ? `expires ${ago(one.expires_at)}` : "never expires"}
                   </span>
                   <span class="actions">
                     <Button class="small" onClick={() => void save(one)} aria-label={`Download ${nameOf(one)}`}>
@@ -103,6 +109,15 @@ export default function Files() {
           <Empty title="No files yet. Videos, and images that models return by URL, appear here." />,
         )}
       </Card>
+      {isSending && (
+        <Uploading
+          onClose={() => setSending(false)}
+          onDone={() => {
+            setSending(false);
+            files.reload();
+          }}
+        />
+      )}
       {viewed && (
         <Dialog title={nameOf(viewed)} onClose={() => setViewed(null)}>
           <Preview file={viewed} />
@@ -121,6 +136,41 @@ export default function Files() {
         </Confirm>
       )}
     </>
+  );
+}
+
+function Uploading({ onClose, onDone }: { onClose: () => void; onDone: () => void }) {
+  const [file, setFile] = useState<globalThis.File | null>(null);
+  const [purpose, setPurpose] = useState<FilePurpose>("user_data");
+  const [sent, setSent] = useState<number | null>(null);
+  const acting = useActing();
+  async function submit(event: Event): Promise<void> {
+    event.preventDefault();
+    if (!file) return;
+    setSent(0);
+    if (await acting.run(() => sendFile(file, purpose, setSent))) onDone();
+    else setSent(null);
+  }
+  return (
+    <Dialog title="Upload file" onClose={onClose}>
+      <form class="stack" onSubmit={(event) => void submit(event)}>
+        <Field label="File">{(id) => <FileDrop id={id} file={file} sent={sent} onFile={setFile} />}</Field>
+        <Field label="Purpose">
+          {(id) => (
+            <select id={id} value={purpose} onChange={(event) => setPurpose(event.currentTarget.value as FilePurpose)}>
+              <option value="user_data">Any use, kept until deleted</option>
+              <option value="batch">Input of a batch, kept for 30 days</option>
+            </select>
+          )}
+        </Field>
+        <ErrorNote error={acting.error} />
+        <div class="actions end">
+          <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={!file}>
+            Upload
+          </Button>
+        </div>
+      </form>
+    </Dialog>
   );
 }
 

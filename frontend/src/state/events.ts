@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { route } from "../api/base";
 import { chosenAccount, isOperator, look, session } from "../api/session";
-import type { Artifact, Deployment, Notice, Stats, Video } from "../api/types";
+import type { Artifact, Batch, Deployment, Notice, Stats, Video } from "../api/types";
 import { store } from "./store";
 
 const FIRST_WAIT_MS = 500;
@@ -19,6 +19,7 @@ export const connection = signal<Connection>("connecting");
 
 type Changed =
   | { type: "artifact"; object: Artifact }
+  | { type: "batch"; object: Batch }
   | { type: "video"; object: Video }
   | { type: "run"; object: { id: string; agent_id: string; status: string } }
   | { type: "artifact.deleted" | "video.deleted" | "run.deleted"; object: { id: string } };
@@ -62,7 +63,15 @@ export function follow(): () => void {
     on("deployment.deleted", (data) => store.change((JSON.parse(data) as { id: string }).id, null));
     on("notice", (data) => store.addNotice(JSON.parse(data) as Notice));
     on("stats", (data) => store.addStats(JSON.parse(data) as Stats));
-    const others: Changed["type"][] = ["artifact", "artifact.deleted", "video", "video.deleted", "run", "run.deleted"];
+    const others: Changed["type"][] = [
+      "artifact",
+      "artifact.deleted",
+      "batch",
+      "video",
+      "video.deleted",
+      "run",
+      "run.deleted",
+    ];
     for (const type of others) on(type, (data) => heard(type, data));
     source.onerror = () => {
       source?.close();

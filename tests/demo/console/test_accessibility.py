@@ -18,7 +18,8 @@ AXE = ROOT / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 TABS = ("charts", "try", "calls", "events", "settings", "versions", "checks", "trials")
 PAGES = (
-    "", "try?model=tiny-chat", "artifacts", "agents", "videos", "files", "usage", "keys", "machine",
+    "", "try?model=tiny-chat", "artifacts", "agents", "videos", "batches", "files", "usage", "keys",
+    "machine",
 )  # fmt: skip
 SETTLED_MS = 700
 WIDEST = 2560

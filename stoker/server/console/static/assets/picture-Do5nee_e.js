@@ -1,1 +1,0 @@
-import{C as e,D as t,gt as n}from"./index-B2e49ojy.js";function r({file:r,children:i}){let a=t(r),[o,s]=n(null);return r?e(`div`,{class:`picture`,children:[a&&e(`img`,{src:a,alt:`Input image`,onLoad:e=>s({width:e.currentTarget.naturalWidth,height:e.currentTarget.naturalHeight})}),o&&i(o)]}):null}export{r as t};
