@@ -77,9 +77,6 @@ def _codex(target: LaunchTarget) -> LaunchSettings:
         f"{provider}.env_key": KEY_VARIABLE,
         f"{provider}.wire_api": "responses",
         "model_context_window": target.context,
-        "model_reasoning_summary": "none",
-        "web_search": "disabled",
-        "features.multi_agent": False,
     }
     # JSON's texts, numbers and truth values are TOML's.
     pairs = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()]

@@ -124,6 +124,11 @@ PLANS: Mapping[str, Plan] = {
         after=":",
         shown=("7", "red", "a red circle", "seven three one"),
     ),
+    "docs/guide/service-tiers.md": Plan(
+        Key.DEMO,
+        replace={"key_…": NEW_KEY.replace("my-model", "tiny-chat")},
+        shown=('"service_tier":"flex"',),
+    ),
     "docs/guide/files.md": Plan(shown=("requests.jsonl", "batch")),
     "docs/guide/console.md": Plan(
         Key.DEMO,

@@ -54,7 +54,10 @@ CHECKED_OTHERWISE = {
     "StructuredOutputs.json_": SCHEMA,
     "TrialCreate.examples": "each is checked as a body of the endpoint that it is for",
 }
-for _model in ("ChatRequest", "CompletionRequest", "InputTokensRequest", "ResponseRequest"):
+for _model in (
+    *("ChatRequest", "CompactionRequest", "CompletionRequest"),
+    *("InputTokensRequest", "ResponseRequest"),
+):
     CHECKED_OTHERWISE |= {
         f"{_model}.guided_json": SCHEMA,
         f"{_model}.json_schema": SCHEMA,
