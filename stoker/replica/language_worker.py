@@ -59,6 +59,7 @@ class LanguageWorker:
         """
         self._model = model
         self._adapters = adapters
+        self._defaults = prompts.defaults
         self._sequences = Sequences(prompts, model.vocabulary)
         self._replies = Replies(send)
         self._flight = flight
@@ -134,7 +135,8 @@ class LanguageWorker:
 
     def submit(self, message: Generate) -> None:
         generation = message.generation
-        request = TextRequest(message.id, generation, writer(generation), message.key, message.tier)
+        answer = writer(generation, self._defaults.filled(generation.sampling))
+        request = TextRequest(message.id, generation, answer, message.key, message.tier)
         self._requests.open(request)
         self._prompts_thread.put(request, message.key, message.tier)
 

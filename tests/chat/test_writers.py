@@ -239,7 +239,7 @@ class TestChat:
 
     def test_usage_where_it_was_asked_for(self) -> None:
         generation = chat(stream=True, answer={"include_usage": True})
-        *chunks, last = parsed(written(writer(generation), [[Text("a"), Finished("stop")]]))
+        *chunks, last = parsed(written(writer(generation, generation.sampling), [[Text("a"), Finished("stop")]]))
         assert all(chunk["usage"] is None for chunk in chunks)
         assert (last["choices"], last["usage"]) == ([], COUNTS)
 
@@ -397,7 +397,7 @@ class TestCompletions:
 
     def test_usage_where_it_was_asked_for(self) -> None:
         generation = completion(stream=True, answer={"include_usage": True})
-        *chunks, last = parsed(written(writer(generation), [[Text("a"), Finished("stop")]]))
+        *chunks, last = parsed(written(writer(generation, generation.sampling), [[Text("a"), Finished("stop")]]))
         assert all(chunk["usage"] is None for chunk in chunks)
         assert (last["choices"], last["usage"]) == ([], COUNTS)
 

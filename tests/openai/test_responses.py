@@ -166,7 +166,12 @@ class TestAnswer:
         assert answer["tool_choice"] == "auto"
         assert answer["parallel_tool_calls"] is True
         assert answer["metadata"] == {}
-        assert answer["temperature"] is None
+        assert answer["temperature"] == 0.0  # generation_config.json has "do_sample": false.
+        assert (answer["top_p"], answer["presence_penalty"], answer["frequency_penalty"]) == (
+            1,
+            0,
+            0,
+        )
         assert answer["reasoning"] == {"effort": None, "summary": None}
 
     def test_logprobs(self, sdk: openai.OpenAI, account: httpx.Client) -> None:
@@ -871,7 +876,8 @@ def writer(*, stream: bool = True) -> ResponseWriter:
             sampling=Sampling(),
             stream=stream,
             answer=answer | {"settings": settings},
-        )
+        ),
+        Sampling(),
     )
 
 

@@ -170,7 +170,7 @@ class _Rule:
 
     def _number(self) -> int:
         token, self._at = self._next, self._at + 1
-        if token.kind != "number" or int(token.text[:6]) > 1000:
+        if token.kind != "number" or len(token.text) > 4 or int(token.text) > 1000:
             raise LarkError("'~' needs a number up to 1000")
         return int(token.text)
 

@@ -119,7 +119,7 @@ class ResponseUsage(BaseModel):
 
 
 class ResponseObject(BaseModel):
-    """A response. It repeats the request's settings. Null means the model's own value."""
+    """A response. It repeats the request's settings."""
 
     id: str
     object: Literal["response"]
@@ -137,23 +137,25 @@ class ResponseObject(BaseModel):
     ]
     usage: ResponseUsage | None = Field(description="Null until the end of the answer.")
     background: bool
+    frequency_penalty: float
     instructions: str | None
     max_output_tokens: int | None
     max_tool_calls: int | None
     metadata: dict[str, str]
     parallel_tool_calls: bool
+    presence_penalty: float
     previous_response_id: str | None
     prompt_cache_key: str | None
     reasoning: dict[str, str | None]
     safety_identifier: str | None
     service_tier: Literal["default", "flex", "priority"] = Field(description="The used tier.")
     store: bool
-    temperature: float | None
+    temperature: float | None = Field(description="Null means the model's own value.")
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: Sequence[dict[str, Any]]
     top_logprobs: int
-    top_p: float | None
+    top_p: float | None = Field(description="Null means the model's own value.")
     truncation: Literal["auto", "disabled"]
     user: str | None
 

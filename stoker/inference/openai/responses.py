@@ -292,11 +292,13 @@ class ResponseRequest(TemplatedRequest, GenerationRequest):
         choice = self.tool_choice or "auto"
         return {
             "background": bool(self.background),
+            "frequency_penalty": self.frequency_penalty or 0.0,
             "instructions": self.instructions,
             "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": self.max_tool_calls,
             "metadata": self.metadata or {},
             "parallel_tool_calls": self.parallel_tool_calls is not False,
+            "presence_penalty": self.presence_penalty or 0.0,
             "previous_response_id": self.previous_response_id,
             "prompt_cache_key": self.prompt_cache_key,
             "reasoning": {

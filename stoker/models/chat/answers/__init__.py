@@ -5,15 +5,20 @@ from stoker.models.chat.answers.chat_writer import ChatWriter
 from stoker.models.chat.answers.completion_writer import CompletionWriter
 from stoker.models.chat.answers.message_writer import MessageWriter
 from stoker.models.chat.answers.response_writer import ResponseWriter, TokenCountWriter
-from stoker.wire.generation_request import Generation
+from stoker.wire.generation_request import Generation, Sampling
 
 
-def writer(generation: Generation) -> AnswerWriter:
-    """Returns the writer of a request's answers."""
+def writer(generation: Generation, sampling: Sampling) -> AnswerWriter:
+    """Returns the writer of a request's answers.
+
+    Args:
+        sampling: the request's options, completed with the model's defaults.
+    """
+    if generation.api == "responses":
+        return ResponseWriter(generation, sampling)
     writers = {
         "chat": ChatWriter,
         "completions": CompletionWriter,
-        "responses": ResponseWriter,
         "input_tokens": TokenCountWriter,
         "messages": MessageWriter,
         "count_tokens": TokenCountWriter,

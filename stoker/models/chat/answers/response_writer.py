@@ -25,7 +25,7 @@ from stoker.models.chat.answers.chat_writer import logprob
 from stoker.models.chat.answers.custom_input import CustomInput
 from stoker.models.chat.answers.text_blocks import TextBlocks, TextPiece
 from stoker.wire import sse
-from stoker.wire.generation_request import Generation
+from stoker.wire.generation_request import Generation, Sampling
 from stoker.wire.sealed_text import TextSeal
 
 Kind = Literal["message", "reasoning", "function_call", "custom_tool_call"]
@@ -90,7 +90,7 @@ class _Item:
 class ResponseWriter:
     """Writes responses."""
 
-    def __init__(self, generation: Generation) -> None:
+    def __init__(self, generation: Generation, sampling: Sampling) -> None:
         self._head: dict[str, Any] = {
             "id": generation.answer["id"],
             "object": "response",
@@ -98,6 +98,8 @@ class ResponseWriter:
             "model": generation.answer["model"],
             **generation.answer["settings"],
             "service_tier": generation.answer.get("service_tier", "default"),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
         }
         self._calls: dict[str, dict[str, str]] = generation.answer.get("calls", {})
         """Maps names that the model writes to fields of their calls."""
