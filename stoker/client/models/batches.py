@@ -16,7 +16,7 @@ class BatchCounts(msgspec.Struct, kw_only=True):
 class BatchFault(msgspec.Struct, kw_only=True):
     code: str
     line: int | None
-    """InputLine of the input file, from 1."""
+    """Line of the input file, from 1."""
     message: str
     param: str | None = None
 

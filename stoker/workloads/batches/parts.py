@@ -44,7 +44,7 @@ class LineAnswer:
 
     number: int
     text: bytes
-    """InputLine of the output or error file."""
+    """Line of the output or error file."""
     is_error: bool
     served: Sequence[Served] = ()
     """Calls that computed the answer."""

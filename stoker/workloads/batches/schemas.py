@@ -62,7 +62,7 @@ class BatchCreate(_BatchRequest):
 class BatchFault(BaseModel):
     code: str
     message: str
-    line: int | None = Field(description="InputLine of the input file, from 1.")
+    line: int | None = Field(description="Line of the input file, from 1.")
     param: str | None = None
 
 

@@ -120,7 +120,7 @@ class _Checker:
             message = f"'custom_id' must have 1 to {MOST_ID_CHARS} characters."
             self._faults.add("invalid_custom_id", message, number, "custom_id")
         elif (first := self._ids.setdefault(custom_id, number)) != number:
-            message = f"InputLine {first} has the same 'custom_id'. Each must be unique."
+            message = f"Line {first} has the same 'custom_id'. Each must be unique."
             self._faults.add("duplicate_custom_id", message, number, "custom_id")
 
     def _check_model(self, model: str | None, number: int) -> None:
