@@ -83,6 +83,7 @@ BUILDERS: Mapping[tuple[str, str], Build] = {
         for task in ("feature-extraction", "embeddings")
         for family in test_sentence_transformers.ENCODERS
     },
+    ("moderation", "bert"): partial(test_text_families.save, "bert", "text-classification"),
     ("rerank", "bert"): test_rerank.bert,
     ("rerank", "roberta"): test_rerank.roberta,
     ("question-answering", "bert"): test_question_answering.bert,
@@ -185,6 +186,7 @@ BODIES: Mapping[str, Mapping[str, Any]] = {
     "feature-extraction": {"inputs": TEXT},
     "embeddings": {"input": [TEXT, "hot"]},
     "similarity": {"source_sentence": TEXT, "sentences": ["my name is clara", "a"]},
+    "moderation": {"input": [TEXT, "hot"]},
     "rerank": {"query": "where is the tower?", "documents": ["in paris", "clara lives here"]},
     "image-classification": {"inputs": PICTURE},
     "zero-shot-image-classification": {"image": PICTURE, "candidate_labels": LABELS},

@@ -209,7 +209,7 @@ class TestFiles:
         note = mine.get_by_role("alert")
         note.wait_for()
         assert f"'{victim.name}' can no longer be read" in note.inner_text()
-        assert "Choose the folder again" in note.inner_text()
+        assert "Choose it again to resume" in note.inner_text()
         # The file is found again, and is the only one that is uploaded.
         victim.write_bytes(content)
         mine.on("request", lambda item: item.method == "PUT" and sent.append(item.url))
