@@ -30,6 +30,11 @@ COUNTS = {
 }
 
 
+def made(generation: Generation) -> AnswerWriter:
+    """Returns the writer of a request's answers."""
+    return writer(generation, generation.sampling)
+
+
 def chat(**more: Any) -> Generation:
     answer = HEAD | more.pop("answer", {})
     sampling = Sampling(logprobs=more.pop("logprobs", None))
@@ -104,7 +109,7 @@ def written(one: AnswerWriter, choices: list[list[Event]], seed: int = 0) -> byt
 
 
 def whole(asked: Generation, choices: list[list[Event]], seed: int = 0) -> dict[str, Any]:
-    answer_writer = writer(asked)
+    answer_writer = made(asked)
     for choice, answer in enumerate(choices):
         assert answer_writer.add(choice, answer) == b""
     return json.loads(answer_writer.end(USAGE))
@@ -145,7 +150,7 @@ class TestChat:
     def test_the_stream_joins_to_the_whole(self, seed: int) -> None:
         answers = [events(seed), events(seed + 1000)]
         body = whole(chat(n=2, logprobs=2), answers)
-        stream = written(writer(chat(n=2, logprobs=2, stream=True)), answers, seed)
+        stream = written(made(chat(n=2, logprobs=2, stream=True)), answers, seed)
         messages = [Message(), Message()]
         for chunk in parsed(stream):
             assert {name: chunk[name] for name in HEAD} == HEAD
@@ -210,7 +215,7 @@ class TestChat:
 
     def test_the_stream(self) -> None:
         answer: list[Event] = [Text("Hi"), CallBegun(0, "call_a", "f"), CallArguments(0, "{}")]
-        chunks = parsed(written(writer(chat(stream=True)), [[*answer, Finished("tool_calls")]]))
+        chunks = parsed(written(made(chat(stream=True)), [[*answer, Finished("tool_calls")]]))
         assert [chunk["choices"][0]["delta"] for chunk in chunks] == [
             {"role": "assistant", "content": "", "refusal": None},
             {"content": "Hi"},
@@ -234,12 +239,12 @@ class TestChat:
         assert all("usage" not in chunk for chunk in chunks)
 
     def test_the_stream_ends_with_done(self) -> None:
-        stream = written(writer(chat(stream=True)), [[Finished("stop")]])
+        stream = written(made(chat(stream=True)), [[Finished("stop")]])
         assert stream.endswith(b"data: [DONE]\n\n")
 
     def test_usage_where_it_was_asked_for(self) -> None:
         generation = chat(stream=True, answer={"include_usage": True})
-        *chunks, last = parsed(written(writer(generation, generation.sampling), [[Text("a"), Finished("stop")]]))
+        *chunks, last = parsed(written(made(generation), [[Text("a"), Finished("stop")]]))
         assert all(chunk["usage"] is None for chunk in chunks)
         assert (last["choices"], last["usage"]) == ([], COUNTS)
 
@@ -262,7 +267,7 @@ class TestChat:
         }
 
     def test_a_failure(self) -> None:
-        chat_writer = writer(chat(stream=True))
+        chat_writer = made(chat(stream=True))
         stream = (
             chat_writer.begin(USAGE)
             + chat_writer.add(0, [Text("Hel")])
@@ -300,7 +305,7 @@ class TestCompletions:
                 texts = [entry.text for entry in tokens]
                 answer.insert(0, Echoed(prompts[at // 2], texts, range(9), tokens[1:]))
         body = whole(completion(*prompts, **wishes), answers)
-        stream = written(writer(completion(*prompts, stream=True, **wishes)), answers, seed)
+        stream = written(made(completion(*prompts, stream=True, **wishes)), answers, seed)
         texts, finish = [""] * 4, [""] * 4
         logprobs: list[dict[str, list[Any]]] = [
             {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
@@ -397,15 +402,15 @@ class TestCompletions:
 
     def test_usage_where_it_was_asked_for(self) -> None:
         generation = completion(stream=True, answer={"include_usage": True})
-        *chunks, last = parsed(written(writer(generation, generation.sampling), [[Text("a"), Finished("stop")]]))
+        *chunks, last = parsed(written(made(generation), [[Text("a"), Finished("stop")]]))
         assert all(chunk["usage"] is None for chunk in chunks)
         assert (last["choices"], last["usage"]) == ([], COUNTS)
 
     def test_something_comes_at_once(self) -> None:
-        assert writer(completion(stream=True)).begin(USAGE) == b": accepted\n\n"
+        assert made(completion(stream=True)).begin(USAGE) == b": accepted\n\n"
 
     def test_a_failure(self) -> None:
-        completion_writer = writer(completion(stream=True))
+        completion_writer = made(completion(stream=True))
         *_, last = parsed(
             completion_writer.begin(USAGE) + completion_writer.fail("inference_failed", "It broke.")
         )

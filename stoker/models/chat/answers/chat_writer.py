@@ -73,6 +73,8 @@ class ChatWriter:
         number = len(generation.prompts) * generation.n
         self._messages = [_Message() for _ in range(0 if generation.stream else number)]
         self._number = number
+        self._texts: dict[tuple[int, str], sse.EventTemplate] = {}
+        """Maps a choice and a field of its delta to the chunks of text."""
 
     def begin(self, usage: Usage) -> bytes:
         first = {"role": "assistant", "content": "", "refusal": None}
@@ -114,7 +116,9 @@ class ChatWriter:
         match event:
             case Text():
                 key = "reasoning_content" if event.reasoning else "content"
-                return self._chunk(choice, {key: event.text}, logprobs=event.logprobs)
+                if event.logprobs:
+                    return self._chunk(choice, {key: event.text}, logprobs=event.logprobs)
+                return self._text(choice, key).event(event.text)
             case CallBegun():
                 call = {
                     "index": event.index,
@@ -131,14 +135,25 @@ class ChatWriter:
             case Echoed():  # Only in text completions.
                 return b""
 
-    def _chunk(
+    def _text(self, choice: int, key: str) -> sse.EventTemplate:
+        """Returns the template of the chunks with text for a field of the delta."""
+        template = self._texts.get((choice, key))
+        if template is None:
+            template = sse.EventTemplate(self._body(choice, {key: sse.SLOT}))
+            self._texts[choice, key] = template
+        return template
+
+    def _chunk(self, index: int, delta: Mapping[str, Any], **more: Any) -> bytes:
+        return sse.event(self._body(index, delta, **more))
+
+    def _body(
         self,
         index: int,
         delta: Mapping[str, Any],
         *,
         finish: str | None = None,
         logprobs: Sequence[TokenLogprob] = (),
-    ) -> bytes:
+    ) -> dict[str, Any]:
         content = {"content": [logprob(entry) for entry in logprobs], "refusal": None}
         choice = {
             "index": index,
@@ -149,7 +164,7 @@ class ChatWriter:
         body: dict[str, Any] = {"object": "chat.completion.chunk", "choices": [choice]}
         if self._counts:
             body["usage"] = None
-        return sse.event(self._head | body)
+        return self._head | body
 
     def _counted(self, usage: Usage) -> bytes:
         empty: list[Any] = []

@@ -25,6 +25,7 @@ from stoker.wire.generation_request import Generation
 Thinking = Literal["left out", "omitted", "shown"]
 """`left out`: no blocks for reasoning. `omitted`: blocks without its text. `shown`: with its text.
 """
+_DELTA = "content_block_delta"
 _DELTAS = {"text": "text_delta", "thinking": "thinking_delta", "tool_use": "input_json_delta"}
 _TEXTS = {"text": "text", "thinking": "thinking", "tool_use": "partial_json"}
 """Maps the type of a block to the field of its deltas."""
@@ -36,6 +37,8 @@ class _Block:
 
     fields: dict[str, Any]
     pieces: list[str] = field(default_factory=list[str])
+    delta: sse.EventTemplate | None = None
+    """Events of its text."""
 
     @property
     def type(self) -> str:
@@ -161,8 +164,14 @@ class MessageWriter:
         if self._block is None or not text:
             return b""
         self._block.pieces.append(text)
-        kind = self._block.type
-        return self._delta({"type": _DELTAS[kind], _TEXTS[kind]: text})
+        if not self._stream:
+            return b""
+        if self._block.delta is None:
+            kind = self._block.type
+            delta = {"type": _DELTAS[kind], _TEXTS[kind]: sse.SLOT}
+            body = {"type": _DELTA, "index": len(self._content) - 1, "delta": delta}
+            self._block.delta = sse.EventTemplate(body, _DELTA)
+        return self._block.delta.event(text)
 
     def _close(self) -> bytes:
         """Ends the current block, if one is open."""
@@ -179,7 +188,7 @@ class MessageWriter:
         return signed + self._event("content_block_stop", index=len(self._content) - 1)
 
     def _delta(self, delta: Mapping[str, Any]) -> bytes:
-        return self._event("content_block_delta", index=len(self._content) - 1, delta=delta)
+        return self._event(_DELTA, index=len(self._content) - 1, delta=delta)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         return sse.event({"type": kind, **fields}, kind) if self._stream else b""

@@ -60,11 +60,27 @@ class _Item:
     """True for reasoning that is reported as a summary."""
     input: CustomInput = field(default_factory=CustomInput)
     """Input of a custom tool."""
+    delta: sse.EventTemplate | None = None
+    """Events of text without log probabilities, with a sequence number and a text."""
 
     @property
     def events(self) -> str:
         """Beginning of the types of the text's events."""
         return _SUMMARY if self.is_summary else _EVENTS[self.kind]
+
+    def template(self) -> sse.EventTemplate:
+        """Returns the template of `delta`."""
+        kind = f"{self.events}.delta"
+        body: dict[str, Any] = {
+            "type": kind,
+            "sequence_number": sse.SLOT,
+            **self.place,
+            "delta": sse.SLOT,
+        }
+        empty: list[Any] = []
+        return sse.EventTemplate(
+            body | ({"logprobs": empty} if self.kind == "message" else {}), kind
+        )
 
     @property
     def part_events(self) -> str:
@@ -230,6 +246,11 @@ class ResponseWriter:
         if item is None or not (text or logprobs):
             return b""
         item.pieces.append(text)
+        if self._stream and not logprobs:
+            if item.delta is None:
+                item.delta = item.template()
+            self._number += 1
+            return item.delta.event(self._number - 1, text)
         further: dict[str, Any] = {}
         if item.kind == "message":
             further["logprobs"] = [logprob(entry) for entry in logprobs]
