@@ -74,7 +74,9 @@ def walked(
     for path, example in MEDIA_CALLS.items():
         ask(owner, path, example)
     generate(owner)
+    store(owner)
     make(owner)
+    run_batch(owner)
     with demo.account("answers") as client:
         import_model(client, hub)
         manage(client, operator)
@@ -123,6 +125,54 @@ def generate(client: httpx.Client) -> None:
         good(client.post("/v1/messages", json=count | more))
     batch = {"model": "tiny-encoder", "input": ["a", "b"], "encoding_format": "base64"}
     good(client.post("/v1/embeddings", json=batch))
+
+
+def store(client: httpx.Client) -> None:
+    """Stores and compacts responses."""
+    body = {"model": "tiny-chat", "input": QUESTION}
+    hosted = {"tools": [{"type": "web_search"}], "service_tier": "flex"}
+    made = good(client.post("/v1/responses", json={**body, **hosted, "store": True}))
+    stored = f"/v1/responses/{made['id']}"
+    assert good(client.get(stored))["output"] == made["output"]
+    assert len(good(client.get(f"{stored}/input_items"))["data"]) == 1
+    good(client.delete(stored))
+    waiting = good(client.post("/v1/responses", json={**body, "store": True, "background": True}))
+    background = f"/v1/responses/{waiting['id']}"
+    good(client.post(f"{background}/cancel"))
+    client.get(background, params={"stream": True}).raise_for_status()
+    good(client.post("/v1/responses/compact", json=body))
+
+
+def run_batch(client: httpx.Client) -> None:
+    """Uploads files, whole and in parts, and runs one as a batch."""
+    body = {"model": "tiny-encoder", "input": "a"}
+    line = {"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": body}
+    content = json.dumps(line).encode()
+    sent = {"files": {"file": ("a.jsonl", content)}, "data": {"purpose": "batch"}}
+    file = good(client.post("/v1/files", **sent))
+    details = {
+        "filename": "b",
+        "purpose": "batch",
+        "bytes": len(content),
+        "mime_type": "text/plain",
+    }
+    first, second = (good(client.post("/v1/uploads", json=details))["id"] for _ in range(2))
+    upload = f"/v1/uploads/{first}"
+    part = good(client.post(f"{upload}/parts", files={"data": ("x", content)}))["id"]
+    good(client.get(upload))
+    good(client.post(f"{upload}/complete", json={"part_ids": [part]}))
+    good(client.post(f"/v1/uploads/{second}/cancel"))
+    wish = {"input_file_id": file["id"], "endpoint": "/v1/embeddings", "completion_window": "24h"}
+    batch = f"/v1/batches/{good(client.post('/v1/batches', json=wish))['id']}"
+    deadline = time.monotonic() + 120
+    while (found := good(client.get(batch)))["status"] != "completed":
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    answered = client.get(f"/v1/files/{found['output_file_id']}/content").raise_for_status().json()
+    assert answered["response"]["status_code"] == 200
+    other = f"/v1/batches/{good(client.post('/v1/batches', json=wish))['id']}"
+    good(client.post(f"{other}/cancel"))
+    good(client.get("/v1/batches"))
 
 
 def make(client: httpx.Client) -> None:
@@ -238,6 +288,7 @@ def manage(client: httpx.Client, operator: httpx.Client) -> None:
     key = f"/v1/api-keys/{good(client.post('/v1/api-keys', json=scope | limits))['id']}"
     good(client.get(key))
     good(client.get("/v1/api-keys"))
+    good(client.patch(key, json={"may_prioritize": True}))
     good(client.post(f"{key}/rotate", json={"grace_s": 1}))
     good(client.delete(key))
     good(client.delete(deployment))

@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from stoker.base.errors import InvalidRequestError
-from stoker.inference.openai import items, messages
+from stoker.inference.openai import item_messages, items, messages
 from stoker.inference.openai.call_arguments import MAX_DEPTH, arguments_of
 
 INPUT: TypeAdapter[Any] = TypeAdapter(items.Input)
@@ -139,7 +139,7 @@ class TestItems:
     )
     def test_of_one_answer(self, given: list[Any], roles: list[str], content: Any) -> None:
         user = {"role": "user", "content": "x"}
-        rendered = items.for_template(INPUT.validate_python([user, *given, user]), None)
+        rendered = item_messages.for_template(INPUT.validate_python([user, *given, user]), None)
         assert [entry["role"] for entry in rendered] == ["user", *roles, "user"]
         assert rendered[1]["content"] == content
         calls = [entry for entry in given if entry["type"] == "function_call"]
@@ -154,7 +154,7 @@ class TestItems:
             {"role": "developer", "content": parts},
         ]
         user = {"role": "user", "content": "x"}
-        system, _ = items.for_template(INPUT.validate_python([*system_items, user]), None)
+        system, _ = item_messages.for_template(INPUT.validate_python([*system_items, user]), None)
         assert system == {"role": "system", "content": "a\nb\n\na\nb"}
 
 
@@ -189,7 +189,7 @@ class TestMessages:
         item = {"type": "function_call", "call_id": "call_0", "name": "f", "arguments": "{}"}
         output = {"type": "function_call_output", "call_id": "call_0", "output": "1"}
         history = INPUT.validate_python([item, output, item, output])
-        assert [message["role"] for message in items.for_template(history, None)] == [
+        assert [message["role"] for message in item_messages.for_template(history, None)] == [
             "assistant",
             "tool",
             "assistant",

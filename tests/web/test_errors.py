@@ -289,6 +289,8 @@ class TestMethodNotAllowed:
         paths["/v1/model-artifacts/x/uploads/x/files/x/parts/1"] |= {"DELETE", "HEAD"}
         paths["/v1/agent/openapi.json"] |= paths["/v1/agent/x"]
         paths["/console/session"] |= paths["/console/x"]
+        for name in ("compact", "input_tokens"):
+            paths[f"/v1/responses/{name}"] |= paths["/v1/responses/x"]
         for methods in paths.values():
             methods.update({"HEAD"} & {verb.replace("GET", "HEAD") for verb in methods})
         transport = httpx.ASGITransport(app=app())

@@ -42,6 +42,7 @@ EXPOSED = (
     "x-ratelimit-reset-requests",
     "x-ratelimit-reset-tokens",
     "x-request-id",
+    "x-stoker-dropped",
     "x-stoker-service-tier",
     "x-stoker-version",
 )

@@ -139,7 +139,7 @@ def test_operators_see_names_of_accounts(opened: Opener, demo: Server, at: At, s
 
     page.goto(at("accounts"))
     page.get_by_role("button", name="New account").click()
-    page.keyboard.type("newcomer")
+    page.keyboard.type("arrival")
     page.get_by_role("button", name="Create", exact=True).click()
     choice = page.locator(".account-choice select")
-    choice.locator("option", has_text="newcomer").wait_for(state="attached")
+    choice.locator("option", has_text="arrival").wait_for(state="attached")
