@@ -148,8 +148,8 @@ def run_batch(client: httpx.Client) -> None:
     body = {"model": "tiny-encoder", "input": "a"}
     line = {"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": body}
     content = json.dumps(line).encode()
-    sent = {"files": {"file": ("a.jsonl", content)}, "data": {"purpose": "batch"}}
-    file = good(client.post("/v1/files", **sent))
+    files = {"file": ("a.jsonl", content)}
+    file = good(client.post("/v1/files", files=files, data={"purpose": "batch"}))
     details = {
         "filename": "b",
         "purpose": "batch",

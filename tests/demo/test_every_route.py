@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from stoker.client.client import ApiRequest, Client
+from stoker.client.file_upload import PART_BYTES
 from tests.cli.support import Cli, until
 from tests.demo.conftest import HUB_MODEL
 from tests.demo.test_answers import QUESTION, WEATHER
@@ -20,8 +21,16 @@ from tests.support.server import Server
 from tools.stand_ins.model_hub import ModelHub
 
 FILES = "/v1/model-artifacts/{artifact_id}/uploads/{upload_id}/files/{path}"
+FILE_UPLOAD, RESPONSE = "/v1/uploads/{file_upload_id}", "/v1/responses/{response_id}"
+FOR_SDKS = "for OpenAI's clients, which make stored responses"
 WITHOUT_COMMAND = {
     Operation("HEAD", FILES): "for clients that resume a file by its offset; push lists parts",
+    Operation("GET", FILE_UPLOAD): "for clients that resume a file; push sends it again",
+    Operation("POST", f"{FILE_UPLOAD}/cancel"): "push cancels an upload that fails",
+    Operation("GET", RESPONSE): FOR_SDKS,
+    Operation("DELETE", RESPONSE): FOR_SDKS,
+    Operation("GET", f"{RESPONSE}/input_items"): FOR_SDKS,
+    Operation("POST", f"{RESPONSE}/cancel"): FOR_SDKS,
     Operation("GET", "/metrics"): "for Prometheus",
     Operation("POST", "/console/session"): "for browsers",
     Operation("GET", "/console/session"): "for browsers",
@@ -60,6 +69,7 @@ def called(
         keys(team)
         agents(owner, folder)
         media(owner, folder)
+        batches(owner, folder)
         money(owner, operator)
         cards(owner)
         team.json("deployments", "delete", "renamed/tagger", "--yes")
@@ -221,6 +231,7 @@ def keys(team: Cli) -> None:
     shown = team.json("keys", "show", made["id"])
     assert (shown["requests_per_minute"], "key" in shown) == (60, False)
     assert "requests per minute" in good(team, "keys", "show", made["id"])
+    assert team.json("keys", "change", made["id"], "--may-prioritize")["may_prioritize"]
     assert team.json("keys", "rotate", made["id"])["key"] != made["key"]
     assert made["id"] in [entry["id"] for entry in team.json("keys", "list")]
     assert team.json("keys", "revoke", made["id"], "--yes")["deleted"]
@@ -271,6 +282,23 @@ def media(owner: Cli, folder: Path) -> None:
     assert (written["file"], copy.stat().st_size) == (str(copy), file["bytes"])
     assert owner.json("files", "delete", file["id"], "--yes")["deleted"]
     assert owner.json("videos", "delete", job["id"], "--yes")["deleted"]
+
+
+def batches(owner: Cli, folder: Path) -> None:
+    texts, answers = folder / "texts.txt", folder / "answers.jsonl"
+    texts.write_text("The food was great.\nThe food was not good at all.\n")
+    batch = owner.json("batch", "run", str(texts), "--model", "tiny-sentiment", "-o", str(answers))
+    labels = [json.loads(line)["response"]["body"][0]["label"] for line in answers.open()]
+    assert labels == ["positive", "negative"]
+    assert owner.json("batch", "show", batch["id"])["status"] == "completed"
+    assert batch["id"] in [entry["id"] for entry in owner.json("batch", "list")]
+    # A batch that has ended cannot be cancelled.
+    assert owner.run("batch", "cancel", batch["id"], "--yes").returncode == 1
+    large = folder / "large.bin"
+    large.write_bytes(bytes(PART_BYTES + 1))
+    file = owner.json("files", "push", str(large), "--purpose", "user_data")
+    assert file["bytes"] == PART_BYTES + 1
+    assert owner.json("files", "delete", file["id"], "--yes")["deleted"]
 
 
 def money(owner: Cli, operator: Cli) -> None:

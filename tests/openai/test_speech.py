@@ -290,7 +290,9 @@ def test_inference_client(account: httpx.Client, expected: speech.Waveform) -> N
         hub.text_to_speech("Yes.", temperature=0.5)
     error = refused.value.response.json()["error"]
     assert (refused.value.response.status_code, error["param"]) == (400, "temperature")
-    assert "which accepts instructions, response_format, seed, speed" in error["message"]
+    assert (
+        "which accepts instructions, response_format, seed, service_tier, speed" in error["message"]
+    )
 
 
 def outstanding(account: httpx.Client, model: str) -> int:
