@@ -186,7 +186,11 @@ async def complete(
             file = details.row(Reach(upload.account_id, None, upload.key_id or ""), upload.size)
             await creating.finish(writer, file)
         except BlobLostError:
-            # The upload was cancelled or has expired in the meantime.
+            # The upload has ended in the meantime, perhaps by the same request of another client.
+            async with platform.database.reading() as session:
+                upload = await get(session, reach, upload_id)
+                if upload.status == FileUploadStatus.COMPLETED:
+                    return await shown(session, upload)
             raise upload_closed(FileUploadStatus.CANCELLED) from None
         finally:
             await uncut(writer.close())
