@@ -84,6 +84,7 @@ class Workplace:
         return {
             "PATH": f"{BINARIES}:{os.environ['PATH']}",
             "HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.home / ".config"),
             "PWD": str(self.folder),
             "TERM": "dumb",
             "HTTPS_PROXY": self.proxy.url,
