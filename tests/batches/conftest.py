@@ -14,7 +14,7 @@ from tests.support.server import Server, running
 MOST_LINES = 3000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def batch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     env = {"STOKER_BATCH_LINES": str(MOST_LINES), "STOKER_BATCH_LINE_MIB": "1"}
     with running(tmp_path_factory.mktemp("batches") / "data", **env) as server:
@@ -22,7 +22,7 @@ def batch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def client(batch_server: Server) -> Iterator[Any]:
     with batch_server.account("batches") as client:
         deploy(client, MODELS / "tiny-encoder", "embed")
@@ -31,7 +31,7 @@ def client(batch_server: Server) -> Iterator[Any]:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def sdk(batch_server: Server, client: Any) -> Iterator[openai.OpenAI]:
     with sdk_of(batch_server, client) as sdk:
         yield sdk

@@ -14,7 +14,7 @@ MIB = 1 << 20
 FILE_LIMIT = 16 * MIB
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data_dir = tmp_path_factory.mktemp("files") / "data"
     limit = str(FILE_LIMIT / (1 << 30))

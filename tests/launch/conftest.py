@@ -11,7 +11,7 @@ from tests.support.deploying import push
 from tests.support.server import Server, running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def scripted_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data_dir = tmp_path_factory.mktemp("launch") / "data"
     with running(data_dir, PYTHONPATH=str(PLUGIN)) as server:
@@ -19,7 +19,7 @@ def scripted_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return long_model(tmp_path_factory.mktemp("models") / "long-chat")
 
