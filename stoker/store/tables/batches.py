@@ -29,6 +29,10 @@ class Batch(Job, Base):
     __tablename__ = "batches"
     __table_args__ = (Index("ix_batches_account_id_id", "account_id", "id"),)
 
+    # Releases without this table delete accounts, too.
+    account_id: Mapped[str] = mapped_column(
+        String(40), ForeignKey("accounts.id", ondelete="CASCADE")
+    )
     key_id: Mapped[str] = mapped_column(String(40))
     key: Mapped[str] = mapped_column(String(40))
     """Public id of the key that created the batch."""

@@ -69,7 +69,10 @@ class FileUpload(Base):
     __tablename__ = "file_uploads"
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
-    account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"), index=True)
+    # Releases without this table delete accounts, too.
+    account_id: Mapped[str] = mapped_column(
+        String(40), ForeignKey("accounts.id", ondelete="CASCADE"), index=True
+    )
     key_id: Mapped[str | None] = mapped_column(String(40))
     status: Mapped[str] = mapped_column(String(16))
     purpose: Mapped[str] = mapped_column(String(16))

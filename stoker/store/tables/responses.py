@@ -1,4 +1,4 @@
-from sqlalchemy import BigInteger, Index, LargeBinary, String
+from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base
@@ -27,6 +27,10 @@ class StoredResponse(Job, Base):
         Index("ix_responses_created_at", "created_at"),
     )
 
+    # Releases without this table delete accounts, too.
+    account_id: Mapped[str] = mapped_column(
+        String(40), ForeignKey("accounts.id", ondelete="CASCADE")
+    )
     api_key: Mapped[str] = mapped_column(String(32), index=True)
     """Public id of the key that created it."""
     model: Mapped[str] = mapped_column(String(128))

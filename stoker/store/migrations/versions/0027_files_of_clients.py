@@ -34,7 +34,10 @@ def upgrade() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(
-            ["account_id"], ["accounts.id"], name=op.f("fk_file_uploads_account_id_accounts")
+            ["account_id"],
+            ["accounts.id"],
+            name=op.f("fk_file_uploads_account_id_accounts"),
+            ondelete="CASCADE",
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_file_uploads")),
     )

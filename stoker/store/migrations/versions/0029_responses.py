@@ -41,7 +41,10 @@ def upgrade() -> None:
         sa.Column("lock_token", sa.String(length=32), nullable=True),
         sa.Column("lock_expires_at", UtcDateTime(), nullable=True),
         sa.ForeignKeyConstraint(
-            ["account_id"], ["accounts.id"], name=op.f("fk_responses_account_id_accounts")
+            ["account_id"],
+            ["accounts.id"],
+            name=op.f("fk_responses_account_id_accounts"),
+            ondelete="CASCADE",
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_responses")),
     )
