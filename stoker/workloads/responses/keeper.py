@@ -169,9 +169,12 @@ class StoredResponses:
             async with self._platform.database.reading() as session:
                 row = await get(session, reach, response_id)
             response = content.response_of(self._platform.secret, row)
+            # The answer names the used values, and its beginning the requested ones.
+            asked = content.sealer(self._platform.secret, row).unseal(row.request)["body"]
+            waiting = response | {name: asked.get(name) for name in ("temperature", "top_p")}
             has_ended = row.status not in UNFINISHED
             if polls == 0:
-                for kind, fields in replay.beginning(response):
+                for kind, fields in replay.beginning(waiting):
                     if number > after:
                         yield replay.encoded(number, kind, fields)
                     number += 1
@@ -181,7 +184,7 @@ class StoredResponses:
             if polls % _KEEP_ALIVE_POLLS == 0:
                 yield KEEP_ALIVE
             await asyncio.sleep(_POLL_S)
-        for kind, fields in replay.rest(response):
+        for kind, fields in replay.rest(response, waiting):
             if number > after:
                 yield replay.encoded(number, kind, fields)
             number += 1

@@ -34,9 +34,14 @@ def beginning(response: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield kind, {"response": waiting}
 
 
-def rest(response: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the events of a response that has ended, after its beginning."""
-    yield from ((kind, event) for kind, event in _in_progress(response))
+def rest(response: dict[str, Any], waiting: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the events of a response that has ended, after its beginning.
+
+    Args:
+        waiting: the response as its beginning shows it.
+    """
+    _, event = next(beginning(waiting))
+    yield "response.in_progress", {"response": {**event["response"], "status": "in_progress"}}
     for index, item in enumerate(response["output"]):
         yield from _item(index, item)
     yield f"response.{response['status']}", {"response": response}
@@ -44,11 +49,6 @@ def rest(response: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def encoded(number: int, kind: str, fields: dict[str, Any]) -> bytes:
     return sse.event({"type": kind, "sequence_number": number, **fields}, kind)
-
-
-def _in_progress(response: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    _, event = next(beginning(response))
-    yield "response.in_progress", {"response": {**event["response"], "status": "in_progress"}}
 
 
 def _item(index: int, item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
