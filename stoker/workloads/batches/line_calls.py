@@ -11,6 +11,7 @@ import msgspec
 import orjson
 
 from stoker.base.errors import (
+    InferenceTimeoutError,
     InsufficientCreditsError,
     InternalError,
     InvalidRequestError,
@@ -42,6 +43,10 @@ MOST_LOSSES = 5
 ALONE_AFTER = 2
 """Lost workers after which a line is computed while no other such line is. Only the line that ends
 workers then reaches `MOST_LOSSES`.
+"""
+MOST_TIMEOUTS = 3
+"""Maximum number of calls of one line that time out, for example because other calls keep the
+deployment busy.
 """
 STALLED_S = 30.0
 """Seconds without any answer, only with errors that pass, after which the batch is paused."""
@@ -120,7 +125,7 @@ class LineCalls:
     async def answer(self, line: InputLine) -> LineAnswer | None:
         """Returns the answer to a line, which may be an error. None if the batch halts first."""
         parsed = LINE.decode(line.content or b"")
-        losses, delay_s = 0, _RETRY_FIRST_S
+        losses, timeouts, delay_s = 0, 0, _RETRY_FIRST_S
         while self._halting.reason is None:
             identifier = new_id(Prefix.REQUEST)
             served: list[Served] = []
@@ -128,7 +133,8 @@ class LineCalls:
                 content = await self._attempt(parsed.body, identifier, served, losses)
             except StokerError as error:
                 losses += error.code == "worker_lost"
-                if not self._passes(error, losses):
+                timeouts += isinstance(error, InferenceTimeoutError)
+                if not self._passes(error, losses, timeouts):
                     self._stalled_at = None
                     return _failed(line.number, parsed.custom_id, identifier, error, served)
             except Exception:
@@ -177,7 +183,7 @@ class LineCalls:
             f"A batch stores answers in JSON, but this request asks for {answer.media_type}."
         )
 
-    def _passes(self, error: StokerError, losses: int) -> bool:
+    def _passes(self, error: StokerError, losses: int, timeouts: int) -> bool:
         """Returns True if the error is not the line's answer. Halts the batch if waiting does not
         help.
         """
@@ -188,6 +194,8 @@ class LineCalls:
             return True
         if error.code == "worker_lost":
             return losses < MOST_LOSSES
+        if isinstance(error, InferenceTimeoutError):
+            return timeouts < MOST_TIMEOUTS
         if not isinstance(error, PASSING) or error.is_lasting:
             return False
         now = self._clock()
