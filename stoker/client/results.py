@@ -56,7 +56,7 @@ class Label(TypedDict):
 
 
 class ModerationResult(TypedDict):
-    """Result for one input. `flagged` is true if a category applies that names a fault."""
+    """Result for one input. `flagged` is true if a harmful category applies."""
 
     categories: dict[str, bool]
     category_applied_input_types: dict[str, list[Literal["text"]]]

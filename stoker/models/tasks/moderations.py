@@ -62,7 +62,7 @@ def _texts(value: Any) -> Any:
         return value
     values = cast("list[Any]", value)
     if values and isinstance(values[0], dict):
-        return ["\n".join(_part(one) for one in values)]
+        return ["\n".join(_part(value) for value in values)]
     return values
 
 
@@ -109,7 +109,7 @@ class ModerationRequest(TaskRequest):
 
 
 class ModerationResult(TypedDict):
-    """Result for one input. `flagged` is true if a category applies that names a fault."""
+    """Result for one input. `flagged` is true if a harmful category applies."""
 
     flagged: bool
     categories: dict[str, bool]

@@ -203,7 +203,7 @@ async def _sweep(
     # The id of a large file is made before its bytes are in a bucket.
     listed = [blob async for some in blobs.listed(prefix) for blob in some]
     ids = [blob.key.removeprefix(prefix) for blob in listed if blob.modified_at < before]
-    old = [one for one in ids if (made_at(one) or time.time()) < before.timestamp()]
+    old = [blob_id for blob_id in ids if (made_at(blob_id) or time.time()) < before.timestamp()]
     for start in range(0, len(old), _AT_ONCE):
         some = old[start : start + _AT_ONCE]
         async with database.reading() as session:

@@ -131,7 +131,7 @@ async def _errors(
     most_bytes = context.settings.batch_line_mib * _MIB
     async with aclosing(read_lines(context, source, most_bytes)) as blocks:
         async for lines in blocks:
-            # A block is small enough for one step of the event loop.
+            # Blocks are small, so this does not hold the event loop for long.
             yield b"".join(
                 unreached(CUSTOM_ID.decode(line.content).custom_id, code, message)
                 for line in lines
