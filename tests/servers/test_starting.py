@@ -44,8 +44,7 @@ async def databases(postgres_url: str) -> AsyncIterator[list[Database]]:
     opened = [Database(postgres_url, server_id=f"srv_{name}") for name in "ab"]
     await asyncio.gather(*(database.migrate() for database in opened))
     async with opened[0].transaction() as session:
-        for table in ("servers", "shared_secrets", "upload_files", "uploads", "artifacts"):
-            await session.execute(text(f"DELETE FROM {table}"))
+        await session.execute(text("TRUNCATE servers, shared_secrets, uploads, artifacts CASCADE"))
     yield opened
     for database in opened:
         await database.close()

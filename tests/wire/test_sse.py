@@ -46,9 +46,11 @@ class TestStreams:
     @pytest.mark.parametrize("api", ["chat", "responses", "completions"])
     def test_of_answers(self, api: Any) -> None:
         answer = {"id": "x", "created": 1, "model": "m", "settings": {"instructions": BREAKS}}
-        made = writer(
-            Generation(api=api, prompts=["x"], sampling=Sampling(), stream=True, answer=answer)
+        sampling = Sampling()
+        generation = Generation(
+            api=api, prompts=["x"], sampling=sampling, stream=True, answer=answer
         )
+        made = writer(generation, sampling)
         events = [Text(BREAKS), Finished("stop")]
         content = made.begin(Usage()) + made.add(0, events) + made.end(Usage())
         assert not [
