@@ -10,8 +10,12 @@ from typing import Any
 import psutil
 import pytest
 
+from stoker.base.module_command import module_command
+from tests.support.server import running
 from tests.support.template import Forked, can_fork
 from tests.support.template.facts import STATUS
+from tests.support.template.hosts import HOST
+from tests.support.template.starting import TEMPLATE
 
 FACTS = "tests.support.template.facts"
 ARGUMENTS = ["--port", "0"]
@@ -48,6 +52,16 @@ def test_it_has_its_own_command_line_and_dies_of_signals(tmp_path: Path) -> None
     assert shown.cmdline() == [sys.executable, "-m", "http.server", "0"]
     process.terminate()
     assert process.wait(60) == -15
+
+
+def test_the_first_engine_host_is_a_fork(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STOKER_TEST_TEMPLATE", "1")
+    with running(tmp_path / "data") as server:
+        server.wait_ready()
+        assert server.process
+        commands = [child.cmdline() for child in psutil.Process(server.process.pid).children()]
+    assert module_command(HOST) in commands
+    assert not [command for command in commands if TEMPLATE in command]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 Request = dict[str, Any]
-"""Module, arguments, environment and folder of a process. The descriptors are its first three."""
+"""Command line, environment and folder of a process. The descriptors are its first three."""
 
 
 def send(channel: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
@@ -49,8 +49,9 @@ def become(request: Request, descriptors: Sequence[int]) -> None:
     tempfile.tempdir = None
     if "PYTHONUNBUFFERED" in os.environ:
         sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
-    module, arguments = request["module"], request["arguments"]
-    _show([sys.executable, "-m", module, *arguments])
+    command: list[str] = request["command"]
+    _show(command)
+    module, *arguments = command[command.index("-m") + 1 :]
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stoker.base.module_command import module_command
 from tests.support.template.becoming import become, receive, send
 
 HOST = "stoker.replica.host"
@@ -51,7 +52,7 @@ class _Waiting:
 
     async def start(self, *command: Any, **options: Any) -> Any:
         """Replaces `asyncio.create_subprocess_exec`."""
-        if command[1:] != ("-m", HOST) or not self._is_free:
+        if list(command) != module_command(HOST) or not self._is_free:
             return await _REAL(*command, **options)
         self._is_free = False
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -59,8 +60,7 @@ class _Waiting:
         stdin, their_stdin = socket.socketpair()
         stdout, their_stdout = socket.socketpair()
         request = {
-            "module": HOST,
-            "arguments": [],
+            "command": command,
             "env": options["env"],
             "folder": str(Path.cwd()),
         }

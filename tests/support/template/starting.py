@@ -47,16 +47,14 @@ class Forked(subprocess.Popen[bytes]):
     """A child of this process that the template has forked."""
 
     def __init__(self, module: str, arguments: Sequence[str], log: IO[bytes], env: dict[str, str]):
-        self._module = module
-        self._arguments = list(arguments)
+        self._command = [sys.executable, "-m", module, *arguments]
         self._log = log.fileno()
-        super().__init__([sys.executable, "-m", module, *arguments], env=env)
+        super().__init__(self._command, env=env)
 
     def _execute_child(self, *arguments: object) -> None:
         (env,) = [argument for argument in arguments if isinstance(argument, dict)]
         request = {
-            "module": self._module,
-            "arguments": self._arguments,
+            "command": self._command,
             "env": env,
             "folder": str(Path.cwd()),
             "has_host": _has_host(env),
