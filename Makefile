@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-rest test-all test-vllm check format bench bench-gpu bench-peers bench-report install install-dev install-alone \
+.PHONY: demo test test-rest test-all test-ci test-vllm check format bench bench-gpu bench-peers bench-report install install-dev install-alone \
   image-test install-agents install-bucket install-cuda-build install-docs install-packaging chat-templates \
   lock audit sbom console docs soak fuzz fuzz-formats system-packages dist dist-client clean
 
@@ -35,10 +35,16 @@ test-rest: system-packages install-dev install-alone install-bucket install-docs
   chat-templates frontend/node_modules
 	$(ALL_TESTS) -m "not ($(QUICK_TESTS))"
 
-# Both tiers in one run, which collects the tests and imports the libraries once.
+# Both tiers in one run, which collects the tests and imports the libraries once. Run it before a
+# release.
 test-all: system-packages install-dev install-alone install-bucket install-docs install-packaging \
   chat-templates frontend/node_modules
 	$(ALL_TESTS)
+
+# All tests except those marked `release`.
+test-ci: system-packages install-dev install-alone install-bucket install-docs install-packaging \
+  chat-templates frontend/node_modules
+	$(ALL_TESTS) -m "not release"
 
 # Runs the tests of language models on vLLM, in the interpreter that STOKER_VLLM_PYTHON names.
 # Without that variable, the target installs vLLM first: some minutes and 2 GB.
@@ -262,8 +268,9 @@ system-packages:
 	@missing=; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 	  || missing=postgresql; \
-	command -v chromium >/dev/null || command -v google-chrome >/dev/null \
-	  || missing="$$missing chromium"; \
+	command -v chromium-headless-shell >/dev/null \
+	  || { [ -z "$$CI" ] && { command -v chromium || command -v google-chrome; } >/dev/null; } \
+	  || missing="$$missing chromium-headless-shell"; \
 	[ -z "$$missing" ] \
 	  || { SUDO=; [ "$$(id -u)" = 0 ] || SUDO="sudo -n"; \
 	       command -v apt-get >/dev/null \

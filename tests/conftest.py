@@ -52,6 +52,7 @@ SHARING: Mapping[str, Sequence[str]] = {
     "buckets": ("tests/buckets/",),
     "nodes": ("tests/nodes/",),
     "cluster": ("tests/cluster/",),
+    "servers": ("tests/servers/",),
     "openai": (
         OPENAI,
         "tests/cli/",

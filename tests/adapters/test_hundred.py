@@ -15,6 +15,8 @@ from tests.adapters.support import made
 from tests.adapters.test_generation import RUNNERS
 from tests.llm.support import Answers, generated, submission
 
+pytestmark = pytest.mark.release
+
 BASE = Path(__file__).parents[2] / "stoker" / "demo" / "models" / "tiny-chat"
 LOADER = "AutoModelForCausalLM"
 COUNT, COMPARED, TOKENS = 100, 5, 8

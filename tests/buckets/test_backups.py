@@ -24,6 +24,8 @@ from tests.support import postgres
 from tests.support.bucket import BUCKET
 from tests.support.server import Server, running
 
+pytestmark = pytest.mark.release
+
 
 class Uploads:
     """Uploads models one after another."""

@@ -154,6 +154,7 @@ class TestPush:
         assert artifact["push"]["sent_bytes"] == sent
         assert received(cli, own, *ids) == expected(large)
 
+    @pytest.mark.release
     @pytest.mark.fault("b1")
     def test_survives_the_death_of_the_server(self, own: Server, gate: Gate, large: Path) -> None:
         cli = gate.cli(own)
@@ -187,6 +188,7 @@ class TestPush:
         assert artifact["push"]["resumed_bytes"] >= 4 * MIB
         assert received(cli, own, *ids) == expected(large)
 
+    @pytest.mark.release
     def test_starts_anew_when_a_file_has_changed(
         self, own: Server, gate: Gate, large: Path, tmp_path: Path
     ) -> None:

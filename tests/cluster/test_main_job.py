@@ -46,7 +46,7 @@ class Job:
             of_model[name] = of_model.get(name, 0) + count
 
 
-@pytest.fixture(scope="module", params=["nodes", "ray"])
+@pytest.fixture(scope="module", params=[pytest.param("nodes", marks=pytest.mark.release), "ray"])
 def either(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

@@ -17,6 +17,8 @@ from tests.cluster.test_up import NAMES, Used, ask, sdks
 from tests.servers.support import until
 from tests.support import postgres
 
+pytestmark = pytest.mark.release
+
 pytest.importorskip("ray", reason="Ray is not installed: make install-dev")
 
 

@@ -168,6 +168,7 @@ def test_another_one_in_its_folder_is_refused(cluster: Cluster) -> None:
     assert pid == (cluster.process and cluster.process.pid)
 
 
+@pytest.mark.release
 def test_nothing_outlives_it_and_the_next_goes_on(cluster: Cluster, used: Used) -> None:
     before, processes = cluster.said(), cluster.processes()
     assert len(processes) > len(NAMES)

@@ -175,6 +175,7 @@ class TestReadme:
         assert (digit[0]["label"], colour[0]["label"]) == ("7", "red")
         assert (label[0]["label"], text["text"]) == ("a red circle", "seven three one")
 
+    @pytest.mark.release
     def test_trials_of_the_guide(self, shell: Any) -> None:
         """bfloat16 changes none of the labels, because the demo's model was trained."""
         blocks = re.findall(r"```sh\n(.*?)```", guide(), re.DOTALL)
@@ -270,11 +271,13 @@ class TestReadme:
         assert int(length) > 16
 
     @NEEDS_LIBRARIES
+    @pytest.mark.release
     def test_llama_index(self, shell: Any, demo: Server) -> None:
         printed = self.integration(shell, demo, "llama_index", LIBRARIES)
         assert printed == ["The capital of France is Paris."]
 
     @NEEDS_LIBRARIES
+    @pytest.mark.release
     def test_litellm(self, shell: Any, demo: Server) -> None:
         printed = self.integration(shell, demo, "import litellm", LIBRARIES)
         assert printed[-1] == "The capital of France is Paris."

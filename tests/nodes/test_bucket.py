@@ -21,6 +21,8 @@ from tests.support.deploying import push
 from tests.support.disks import small_disk
 from tests.support.on_nodes import NodeHost
 
+pytestmark = pytest.mark.release
+
 MIB = 1024 * 1024
 DISK_MIB = 48
 SLOW_S = 0.5

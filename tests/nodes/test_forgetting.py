@@ -31,6 +31,8 @@ import sys
 from stoker.server import node
 node.SWEEP_S = 0.5
 from stoker.cli.main import main
+
+pytestmark = pytest.mark.release
 sys.argv = ["stoker", *sys.argv[3:]]
 main()
 """

@@ -17,6 +17,8 @@ from tests.support.deploying import deploy, wait_for
 from tests.support.on_nodes import NodeHost
 from tests.support.server import Server
 
+pytestmark = pytest.mark.release
+
 OWN = stoker.__version__
 
 

@@ -13,7 +13,7 @@ from tests.packaging.conftest import MISSING
 from tests.packaging.support import NEEDS_LIBRARIES, CleanEnvironment, site_packages
 from tools.distributions import Distributions
 
-pytestmark = [MISSING, NEEDS_LIBRARIES]
+pytestmark = [pytest.mark.release, MISSING, NEEDS_LIBRARIES]
 
 DRIVER = "asyncpg-0.32.0"
 """Package of the extra `postgres`, which the users' environment does not have."""

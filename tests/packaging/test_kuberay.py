@@ -23,7 +23,7 @@ from tests.ray.support import Command, free_port, state, until
 from tests.support import postgres
 
 pytest.importorskip("ray", reason="Ray is not installed: make install-dev")
-pytestmark = MISSING
+pytestmark = [pytest.mark.release, MISSING]
 
 HOST = "127.0.0.1"
 LIMIT_MIB = 500

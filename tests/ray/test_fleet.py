@@ -25,6 +25,8 @@ from tests.support import postgres
 from tests.support.deploying import push
 from tests.support.server import Server
 
+pytestmark = pytest.mark.release
+
 pytest.importorskip("ray", reason="Ray is not installed: make install-dev")
 
 CHAT = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"

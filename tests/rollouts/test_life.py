@@ -23,6 +23,8 @@ from tests.rollouts.test_versions import named
 from tests.support.server import Server, running
 from tools.stand_ins.model_hub import ModelHub
 
+pytestmark = pytest.mark.release
+
 ROUNDS = int(os.environ.get("STOKER_LIFE_ROUNDS", "1"))
 REPO = "team/tagger"
 MODEL = "tagger"

@@ -22,7 +22,7 @@ from tests.support.deploying import deploy, wait_for
 from tests.support.server import Server, running
 
 # A fleet has its data in PostgreSQL.
-pytestmark = pytest.mark.one_machine
+pytestmark = [pytest.mark.release, pytest.mark.one_machine]
 
 NOBODY = Cli("http://127.0.0.1:9")
 OWN = stoker.__version__

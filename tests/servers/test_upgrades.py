@@ -30,6 +30,8 @@ from tests.videos.conftest import decoded
 DRAIN_S = 2
 SLOW = """
 import pathlib
+
+pytestmark = pytest.mark.release
 marker = pathlib.Path({marker!r})
 if not marker.exists():
     marker.touch()

@@ -77,7 +77,14 @@ def of_window(page: "Page", width: int) -> list[str]:
 
 
 # Each theme and each width occurs, but not each combination: one takes half a minute.
-@pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 390), ("light", WIDEST)])
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    [
+        ("light", 1440),
+        ("dark", 390),
+        pytest.param("light", WIDEST, marks=pytest.mark.release),
+    ],
+)
 def test_pages(
     opened: Opener, demo: Server, state: Any, at: At, axe: str, theme: Any, width: int
 ) -> None:

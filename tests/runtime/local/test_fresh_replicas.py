@@ -13,6 +13,8 @@ from tests.support import faulty
 from tests.support.deploying import deploy, deployment, wait_for
 from tests.support.server import Server, running
 
+pytestmark = pytest.mark.release
+
 FOLDER = Path(stoker.demo.__file__).parent / "models" / "tiny-sentiment"
 PATH = "/v1/classifications/text"
 WHY = "torch has initialised CUDA in the engine host"

@@ -137,6 +137,7 @@ def test_a_classifier(client: httpx.Client, way: str) -> None:
     assert rounded != exact
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("way", WAYS)
 def test_images(client: httpx.Client, way: str) -> None:
     body = {"inputs": _data(DEMO / "media" / "seven.png", "image/png"), "top_k": 10}
@@ -146,6 +147,7 @@ def test_images(client: httpx.Client, way: str) -> None:
     assert rounded != exact
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("way", WAYS)
 def test_speech(client: httpx.Client, way: str) -> None:
     """Transcription runs in many steps. Only torch returns words."""
@@ -167,6 +169,7 @@ def test_speech(client: httpx.Client, way: str) -> None:
     assert words == ["seven", "three", "one"]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(("way", "name"), [("int8", "int8"), ("weights", "float32")])
 def test_one_that_cannot_bear_it(client: httpx.Client, tmp_path: Path, way: str, name: str) -> None:
     """A model that is too sensitive for int8 is rejected. Its labels differ by a ten thousandth of

@@ -21,6 +21,8 @@ from tests.support.deploying import deployment, push, wait_for
 from tests.support.models import tiny_bert
 from tests.support.server import Server, running
 
+pytestmark = pytest.mark.release
+
 CHAT, FEATURES = "/v1/chat/completions", "/v1/feature-extraction"
 in_bfloat16 = pytest.mark.skipif(
     not computes_in(torch.bfloat16),
