@@ -85,7 +85,7 @@ def is_key_file(words: list[str]) -> bool:
 )
 def test_image(page: str, beginning: str, tmp_path: Path) -> None:
     calls = recorded(tmp_path, block_of(page, beginning).text, "podman", "docker")
-    assert {program for program, *_ in calls} == {beginning.split()[0]}
+    assert {program for program, *_ in calls} == {beginning.split(maxsplit=1)[0]}
     build, run, execute = parsed(engine(), calls)
     assert (ROOT / build.context / build.file).exists()
     last = read_stages()[-1].last
@@ -215,7 +215,9 @@ def test_base_image(tmp_path: Path) -> None:
     assert imported.path == made.target
     steps = read_steps()
     (python,) = [value for name, value in steps if name == "ARG" and value.startswith("PYTHON=")]
-    (base,) = {value for name, value in steps if name == "FROM" and "$" in value and "AS" not in value}
+    (base,) = {
+        value for name, value in steps if name == "FROM" and "$" in value and "AS" not in value
+    }
     tag = python.partition("=")[2]
     assert imported.image == base.replace("${PYTHON}", tag)
     assert tag.endswith(f"-{made.suite}")
