@@ -22,7 +22,7 @@ from tests.support.doc_runs import (
     WHOLE,
     matching,
     reason,
-    tests_alone,
+    sole_tests,
 )
 
 ALL = [block for page in pages() for block in blocks(page)]
@@ -34,7 +34,7 @@ def runs(block: Block) -> list[str]:
     """Returns the tests that run a block."""
     if reason(block):
         return []
-    if tests := tests_alone(block):
+    if tests := sole_tests(block):
         return tests
     whole = [
         test

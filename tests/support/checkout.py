@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.support.doc_blocks import ROOT
-from tests.support.server import INSTALLED
+from tests.support.server import USERS
 
 _OWN = {".git", ".data", ".venv", "dist"}
 """Entries that a reader's commands write, and those that the commands must not change."""
@@ -17,4 +17,4 @@ def linked(folder: Path) -> None:
     for entry in ROOT.iterdir():
         if entry.name not in _OWN:
             (folder / entry.name).symlink_to(entry)
-    (folder / ".venv").symlink_to(INSTALLED.parents[1])
+    (folder / ".venv").symlink_to(Path(USERS).parents[1])

@@ -55,7 +55,10 @@ checks its commands, options, files and names.
 
 RUN_BY: Mapping[tuple[str, str], str] = {
     ("README.md", "make demo"): f"{CHECKOUT}::test_make_demo",
-    ("docs/gpu.md", ".venv/bin/stoker doctor --gpu"): f"{CHECKOUT}::test_doctor_of_gpus",
+    (
+        "docs/gpu.md",
+        ".venv/bin/stoker doctor --gpu",
+    ): "tests/cli/test_gpu_doctor.py::test_without_a_gpu",
     ("docs/guide/installation.md", "make install"): f"{CHECKOUT}::test_make_install",
     ("docs/guide/installation.md", "python3 -m venv"): (
         "tests/packaging/test_wheel.py::test_uninstall_leaves_nothing"
@@ -138,7 +141,7 @@ def reason(block: Block) -> str | None:
     return next((why for place, why in reasons.items() if matching(block, place)), None)
 
 
-def tests_alone(block: Block) -> list[str]:
+def sole_tests(block: Block) -> list[str]:
     """Returns the tests that run a block alone."""
     return [test for place, test in RUN_BY.items() if matching(block, place)]
 
@@ -148,5 +151,5 @@ def shell_blocks(page: str) -> list[Block]:
     return [
         block
         for block in blocks(page)
-        if block.language in SHELL and not reason(block) and not tests_alone(block)
+        if block.language in SHELL and not reason(block) and not sole_tests(block)
     ]
