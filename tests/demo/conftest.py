@@ -43,8 +43,10 @@ def make_demo(folder: Path) -> None:
         while not (folder / ".data" / "demo.json").exists():
             assert made.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
-        address = json.loads((folder / ".data" / "demo.json").read_text())["base_url"]
-        httpx.get(f"{address}/ready").raise_for_status()
+        state = json.loads((folder / ".data" / "demo.json").read_text())
+        headers = {"authorization": f"Bearer {state['account_key']}"}
+        answer = httpx.get(f"{state['base_url']}/v1/models", headers=headers).raise_for_status()
+        assert {model["id"] for model in answer.json()["data"]} == {*state["deployments"]}
     finally:
         # make ends the server and waits for it.
         made.terminate()

@@ -1,14 +1,17 @@
-"""`make` in a checkout: the users' environment, the demo and the machine's check."""
+"""`make` in a checkout: the users' environment, the demo and its printed calls."""
 
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stoker.demo.examples import SHOWN
 from stoker.demo.setup import MODELS
-from tests.cli.support import environment
+from tests.cli.support import Cli, environment
 from tests.support.checkout import linked
+from tests.support.doc_blocks import ROOT
 from tests.support.doc_runs import block_of
 from tests.support.server import ON_NODES, USERS, Server
 
@@ -27,6 +30,21 @@ def test_make_demo(first_state: tuple[Path, dict[str, Any]], demo: Server, state
     with demo.client(state["account_key"]) as client:
         answer = client.post("/v1/classifications/text", json=call).raise_for_status().json()
     assert answer[0]["label"] == "negative" and answer[0]["score"] > 0.99
+
+
+def test_calls_that_make_demo_prints(
+    first_state: tuple[Path, dict[str, Any]], demo: Server, state: Any
+) -> None:
+    """The calls by curl are those of docs/tasks.md, which run in another test. The others run."""
+    printed = (first_state[0].parent / "make.log").read_text().replace("\\\n", "")
+    page = " ".join((ROOT / "docs" / "tasks.md").read_text().replace("\\\n", "").split())
+    curls = [line for line in printed.splitlines() if line.startswith("curl ")]
+    assert len(curls) == len(SHOWN)
+    assert [curl for curl in curls if " ".join(curl.split()) not in page] == []
+    cli = Cli(demo.base_url, state["account_key"])
+    chats = [line for line in printed.splitlines() if line.startswith("stoker ")]
+    answers = [cli.run(*shlex.split(chat)[1:]).stdout for chat in chats]
+    assert answers == ["7 plus 5 is 12.\n", "a red circle left of a blue square\n"]
 
 
 def test_make_install(demo: Server, state: Any, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ import httpx
 import pytest
 
 import stoker.demo
+from stoker.cli.coding_agents import CODING_AGENTS, LaunchTarget
 from tests.cli.support import Cli
+from tests.demo.test_pages import is_shown
 from tests.launch.support import POSITIONS, deploy_script, long_model, step
 from tests.support.deploying import deploy, push
+from tests.support.doc_blocks import blocks
 from tests.support.doc_runs import block_of
 from tests.support.server import Server
 
@@ -175,6 +179,18 @@ def test_variables_of_the_guide(launcher: Launcher) -> None:
     (expected,) = shell(launcher, printed)
     for variable in shown:
         assert by_hand["environment"][variable] == expected["environment"][variable], variable
+
+
+def test_files_of_the_guide() -> None:
+    """The files have the settings that `stoker launch` gives the programs."""
+    target = LaunchTarget("http://127.0.0.1:8000", MODEL, 131_072)
+    texts = {block.language: block.text for block in blocks(PAGE)}
+    options = CODING_AGENTS["codex"].start(target).options
+    assert tomllib.loads(texts["toml"]) == tomllib.loads("\n".join(options[1::2]))
+    given = json.loads(CODING_AGENTS["opencode"].start(target).variables["OPENCODE_CONFIG_CONTENT"])
+    shown = json.loads(texts["json"])
+    assert shown.pop("$schema").startswith("https://opencode.ai/")
+    assert is_shown(shown, given)
 
 
 @pytest.mark.usefixtures("model")

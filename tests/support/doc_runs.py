@@ -65,6 +65,9 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ),
     ("deploy/package.md", "python3 -m venv"): "tests/packaging/test_wheel.py::test_is_the_wheel",
     ("docs/guide/python.md", "make dist-client"): "tests/client/test_wheel.py::test_right_label",
+    ("stoker/client/README.md", "from stoker_client import"): (
+        "tests/demo/test_python_guide.py::test_readme_of_the_client"
+    ),
     ("docs/guide/ray.md", "export STOKER_DATABASE_URL"): (
         "tests/ray/test_fleet.py::test_ray_places_what_is_called"
     ),
