@@ -62,3 +62,7 @@ def test_make_install(demo: Server, state: Any, tmp_path: Path) -> None:
     assert where.returncode == 0, where.stdout + where.stderr
     assert where.stdout.endswith(f"{Path(USERS).with_name('stoker')}\n")
     assert "wall: files" in where.stdout and "fail " not in where.stdout
+    # The commands that add extras are lines of their own.
+    lines = where.stdout.partition("\nextras:\n")[2].splitlines()
+    assert all("-m pip install" in line for line in lines[:-1])
+    assert "\N{REPLACEMENT CHARACTER}" not in where.stdout

@@ -28,10 +28,8 @@ from tests.support.commands import check_command
 from tests.support.doc_runs import block_of
 from tests.support.recording import recorded
 
-pytestmark = [
-    MISSING,
-    pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed"),
-]
+pytestmark = MISSING
+NEEDS_OPENSSL = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 CONTAINERS = "docs/containers.md"
 
 
@@ -125,6 +123,7 @@ class ComposeReader:
             assert is_key_file(execute.words)
 
 
+@NEEDS_OPENSSL
 def test_compose(tmp_path: Path) -> None:
     reader = ComposeReader(tmp_path)
     calls, compose = reader.follow("umask 077")
@@ -156,6 +155,7 @@ def test_compose(tmp_path: Path) -> None:
     assert compose["services"]["gateway-1"]["environment"]["STOKER_RUNTIME"] == "ray"
 
 
+@NEEDS_OPENSSL
 def test_chart(tmp_path: Path) -> None:
     """The values are valid, and each Secret that the pods read was created with its keys."""
     text = block_of("docs/kubernetes.md", "cat > stoker.yaml").text
