@@ -183,6 +183,9 @@ def test_chart(tmp_path: Path) -> None:
     read = [secret for document in documents for secret in secrets_of(document)]
     assert {name for name, _ in read} == {*created}
     assert [(name, key) for name, key in read if key and key not in created[name]] == []
+    # A Secret without a key becomes variables.
+    assert [*created["stoker-bucket"]] == ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+    assert ("stoker-bucket", None) in read
     secret = created["stoker"]["stoker-secret"]
     assert Settings(_env_file=None, secret=secret).given_secret  # type: ignore[call-arg]
 
