@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from stoker.server.banner import END
 from tests.deployments.support import bert
 from tests.support.checkout import linked
 from tests.support.doc_runs import block_of
@@ -40,7 +41,8 @@ def make_demo(folder: Path) -> None:
         made = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output)
     try:
         deadline = time.monotonic() + _TIMEOUT_S
-        while not (folder / ".data" / "demo.json").exists():
+        # The command prints this last.
+        while END not in log.read_text():
             assert made.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
         state = json.loads((folder / ".data" / "demo.json").read_text())
