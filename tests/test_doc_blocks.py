@@ -1,4 +1,4 @@
-"""Every block of the documentation runs in a test, or says why not. Data blocks can be read."""
+"""Every block of the documentation runs in a test, or a test checks it. Data blocks can be read."""
 
 import json
 import subprocess
@@ -15,7 +15,15 @@ from stoker.models.tasks.registry import TASKS
 from tests.demo.doc_plans import PLANS
 from tests.servers.doc_plans import FLEET_PLANS
 from tests.support.doc_blocks import ROOT, RUNNABLE, SHELL, Block, blocks, pages
-from tests.support.doc_runs import NOT_RUN, RUN_BY, WHOLE, matching, reason
+from tests.support.doc_runs import (
+    CHECKED,
+    NOT_RUN,
+    RUN_BY,
+    WHOLE,
+    matching,
+    reason,
+    sole_tests,
+)
 
 ALL = [block for page in pages() for block in blocks(page)]
 PLANNED = {*PLANS, *FLEET_PLANS}
@@ -26,8 +34,7 @@ def runs(block: Block) -> list[str]:
     """Returns the tests that run a block."""
     if reason(block):
         return []
-    tests = [test for place, test in RUN_BY.items() if matching(block, place)]
-    if tests:
+    if tests := sole_tests(block):
         return tests
     whole = [
         test
@@ -51,8 +58,8 @@ def test_languages() -> None:
     assert [f"{block.page}:{block.line}" for block in ALL if block.language not in LANGUAGES] == []
 
 
-@pytest.mark.parametrize("table", [NOT_RUN, RUN_BY], ids=["not run", "run by"])
-def test_entries_match_one_block(table: Mapping[tuple[str, str], str]) -> None:
+@pytest.mark.parametrize("table", [NOT_RUN, CHECKED, RUN_BY], ids=["not run", "checked", "run by"])
+def test_entries_match_one_block(table: Mapping[tuple[str, str], object]) -> None:
     counts = {place: sum(matching(block, place) for block in ALL) for place in table}
     assert {place: count for place, count in counts.items() if count != 1} == {}
 
@@ -65,10 +72,25 @@ def test_plans_and_patterns_match_a_block() -> None:
         assert found, (page, language)
 
 
-@pytest.mark.parametrize("test", sorted({*RUN_BY.values(), *WHOLE.values()}))
+CHECKS = {test for _, test in CHECKED.values()}
+
+
+@pytest.mark.parametrize("test", sorted({*RUN_BY.values(), *WHOLE.values(), *CHECKS}))
 def test_the_named_test_exists(test: str) -> None:
     path, _, name = test.partition("::")
     assert f"def {name}(" in (ROOT / path).read_text()
+
+
+@pytest.mark.parametrize(("page", "beginning"), CHECKED)
+def test_a_check_reads_its_block(page: str, beginning: str) -> None:
+    """The file of the test names the page and the beginning of the block."""
+    _, test = CHECKED[page, beginning]
+    source = (ROOT / test.partition("::")[0]).read_text()
+    assert f'"{page}"' in source and f'"{beginning}' in source
+
+
+def test_no_block_is_both_run_and_checked() -> None:
+    assert not {*CHECKED} & {*NOT_RUN, *RUN_BY}
 
 
 @pytest.mark.parametrize("block", [b for b in ALL if b.language in SHELL and reason(b)], ids=str)

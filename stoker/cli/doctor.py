@@ -82,8 +82,13 @@ def doctor(
     if as_json:
         output.print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
-        rows = [[check.status, check.name, check.found, check.hint] for check in checks]
+        hints = {check.name: check.hint.split("\n") for check in checks}
+        rows = [[check.status, check.name, check.found, hints[check.name][0]] for check in checks]
         output.print_table(["", "check", "found", "hint"], rows, STYLES)
+        # Whole lines can be copied.
+        for name, (_, *lines) in hints.items():
+            if lines:
+                output.write("\n".join([f"\n{name}:", *lines, ""]))
     if failed:
         raise typer.Exit(1)
 

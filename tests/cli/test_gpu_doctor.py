@@ -17,6 +17,7 @@ from stoker.wire.gpu_walls import GpuWalls
 from tests.cli.support import Cli
 from tests.replica.test_cuda_guard import PYTHON, needs_cuda_build
 from tests.support import driver
+from tests.support.doc_runs import block_of
 
 ROOT = Path(__file__).parents[2]
 no_gpu = pytest.mark.skipif(bool(gpu_places.gpus()), reason="this machine has a GPU")
@@ -35,8 +36,10 @@ def no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestCommand:
     @no_gpu
     def test_without_a_gpu(self, cli: Cli) -> None:
-        """The command says what it did not check, and succeeds."""
-        checks = {check["name"]: check for check in cli.json("doctor", "--gpu")["checks"]}
+        """The page's command says what it did not check, and succeeds."""
+        program, *words = block_of("docs/gpu.md", ".venv/bin/stoker doctor --gpu").text.split()
+        assert program == ".venv/bin/stoker"
+        checks = {check["name"]: check for check in cli.json(*words)["checks"]}
         assert checks["GPU"]["status"] == "warn"
         assert checks["GPU"]["found"] == "no driver lists a device"
         assert "--gpus all" in checks["GPU"]["hint"]

@@ -16,11 +16,14 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.client.conftest import MODELS, Reached, new_key
-from tests.packaging.conftest import MISSING, ROOT, TOOLS
+from tests.packaging.conftest import MISSING
+from tests.support.checkout import linked
+from tests.support.doc_runs import block_of
 from tests.support.server import Server
 
 pytestmark = MISSING
 
+BUILD, INSTALL = block_of("docs/guide/python.md", "make dist-client").text.splitlines()
 MOST_BYTES = 200_000
 
 SAMPLE = """
@@ -90,27 +93,29 @@ async def right_too(stoker: AsyncStoker) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Builds the distribution and returns the folder of its files."""
-    folder = tmp_path_factory.mktemp("dist")
-    command = [TOOLS / "python", "-m", "tools.client_package", "--out", folder]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    """Builds the distribution by the guide's command. Returns the folder of its files."""
+    folder = tmp_path_factory.mktemp("checkout")
+    linked(folder)
+    done = subprocess.run(
+        BUILD.split(), cwd=folder, check=False, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
-    return folder
+    return folder / "dist"
 
 
 @pytest.fixture(scope="module")
 def python(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Installs the wheel and its dependencies, and returns the interpreter."""
+    """Installs the wheel by the guide's command, and returns the interpreter."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for needed in dependencies("httpx", "msgspec"):
         copy(needed, site)
-    (wheel,) = built.glob("*.whl")
     python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "--quiet"]
-    subprocess.run([*pip, "install", "--no-index", "--no-deps", str(wheel)], check=True)
-    subprocess.run([*pip, "check"], check=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # The dependencies are there already.
+    env = {**os.environ, "PATH": path, "PIP_PYTHON": str(python), "PIP_NO_INDEX": "1"}
+    subprocess.run(["bash", "-euc", f"{INSTALL}\npip check"], cwd=built.parent, env=env, check=True)
     return python
 
 

@@ -1,4 +1,4 @@
-"""The programs of docs/guide/python.md run as written, in the demo's folder."""
+"""The programs of docs/guide/python.md and of the client's README run as written."""
 
 import os
 import re
@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import stoker.demo
+from tests.support.doc_blocks import replaced
+from tests.support.doc_runs import block_of
 from tests.support.pages import DOCS
 from tests.support.server import Server
 from tools.client_package import write_project
@@ -41,23 +43,36 @@ def test_each_program_is_tested() -> None:
     assert sorted(name for (name,) in tested) == sorted(OUTPUTS)
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
-def test_program(demo: Server, state: Any, package: Path, name: str) -> None:
-    (block,) = (block for block in BLOCKS if name in block)
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(package),
-        "STOKER_API_KEY": state["account_key"],
-        "STOKER_BASE_URL": demo.base_url,
-    }
+def printed(program: str, demo: Server, package: Path, **env: str) -> str:
+    """Returns the output of a program that succeeds."""
     done = subprocess.run(
-        [sys.executable, "-c", block],
+        [sys.executable, "-c", program],
         cwd=DEMO,
-        env=env,
+        env={**os.environ, "PYTHONPATH": str(package), "STOKER_BASE_URL": demo.base_url, **env},
         check=False,
         capture_output=True,
         text=True,
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert OUTPUTS[name] in done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_program(demo: Server, state: Any, package: Path, name: str) -> None:
+    (block,) = (block for block in BLOCKS if name in block)
+    assert OUTPUTS[name] in printed(block, demo, package, STOKER_API_KEY=state["account_key"])
+
+
+def test_readme_of_the_client(demo: Server, package: Path) -> None:
+    with demo.account("reader") as client:
+        key = client.headers["authorization"].removeprefix("Bearer ")
+    program = replaced(
+        block_of("stoker/client/README.md", "from stoker_client").text,
+        {
+            "http://127.0.0.1:8000": demo.base_url,
+            "sk-…": key,
+            "path/to/model": str(DEMO / "models" / "tiny-sentiment"),
+        },
+    )
+    assert printed(program, demo, package) == "positive\n"

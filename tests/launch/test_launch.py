@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,13 @@ import httpx
 import pytest
 
 import stoker.demo
+from stoker.cli.coding_agents import CODING_AGENTS, LaunchTarget
 from tests.cli.support import Cli
+from tests.demo.test_pages import is_shown
 from tests.launch.support import POSITIONS, deploy_script, long_model, step
 from tests.support.deploying import deploy, push
+from tests.support.doc_blocks import blocks
+from tests.support.doc_runs import block_of
 from tests.support.server import Server
 
 MODEL = "team/coder"
@@ -98,25 +105,6 @@ class TestStart:
         assert environment["KEPT"] == "yes"
         assert not {"ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK"} & environment.keys()
 
-    def test_codex(self, launcher: Launcher) -> None:
-        started = launcher.started("codex", "--", "exec", "say hi")
-        arguments = started["arguments"]
-        assert arguments[-2:] == ["exec", "say hi"]
-        assert f'model="{MODEL}"' in arguments
-        assert f'model_providers.stoker.base_url="{launcher.base_url}/v1"' in arguments
-        assert f"model_context_window={POSITIONS}" in arguments
-        assert launcher.key not in " ".join(arguments)
-        assert started["environment"]["STOKER_API_KEY"] == launcher.key
-
-    def test_opencode(self, launcher: Launcher) -> None:
-        started = launcher.started("opencode")
-        config = json.loads(started["environment"]["OPENCODE_CONFIG_CONTENT"])
-        assert config["model"] == f"stoker/{MODEL}"
-        models = config["provider"]["stoker"]["models"]
-        assert models[MODEL]["limit"] == {"context": POSITIONS, "output": 32_000}
-        assert launcher.key not in json.dumps(config)
-        assert started["arguments"] == []
-
     def test_key_of_the_profile(self, launcher: Launcher, tmp_path: Path) -> None:
         folder = tmp_path / "config" / "stoker"
         folder.mkdir(parents=True)
@@ -137,6 +125,72 @@ class TestStart:
         process.communicate(timeout=30)
         assert process.returncode == -signal.SIGTERM
         assert time.monotonic() - began < 10
+
+
+PAGE = "docs/guide/coding-agents.md"
+
+
+def shell(launcher: Launcher, script: str) -> list[dict[str, Any]]:
+    """Runs a script of the page. Returns what each coding agent was started with."""
+    stoker = launcher.folder / "stoker"
+    stoker.write_text(f'#!/bin/sh\nexec {sys.executable} -m stoker "$@"\n')
+    stoker.chmod(0o755)
+    # The stand-ins exit with 7.
+    done = subprocess.run(
+        ["bash", "-c", script.replace("http://127.0.0.1:8000", launcher.base_url)],
+        env=Cli(launcher.base_url, launcher.key, settings={"PATH": launcher.path}).environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.usefixtures("model")
+def test_block_of_the_guide(launcher: Launcher) -> None:
+    claude, codex, opencode = shell(launcher, block_of(PAGE, "stoker launch claude\n").text)
+    assert claude["environment"]["ANTHROPIC_MODEL"] == MODEL
+
+    arguments = codex["arguments"]
+    assert f'model="{MODEL}"' in arguments
+    assert f'model_providers.stoker.base_url="{launcher.base_url}/v1"' in arguments
+    assert f"model_context_window={POSITIONS}" in arguments
+    assert launcher.key not in " ".join(arguments)
+    assert codex["environment"]["STOKER_API_KEY"] == launcher.key
+
+    config = json.loads(opencode["environment"]["OPENCODE_CONFIG_CONTENT"])
+    assert config["model"] == f"stoker/{MODEL}"
+    models = config["provider"]["stoker"]["models"]
+    assert models[MODEL]["limit"] == {"context": POSITIONS, "output": 32_000}
+    assert launcher.key not in json.dumps(config)
+    assert opencode["arguments"] == ["run", "Explain this folder"]
+
+
+@pytest.mark.usefixtures("model")
+def test_variables_of_the_guide(launcher: Launcher) -> None:
+    """The program gets the variables that `stoker launch` prints."""
+    block = block_of(PAGE, "export ANTHROPIC_BASE_URL").text
+    shown = re.findall(r"^export (\w+)=", block, re.MULTILINE)
+    assert len(shown) == 6
+    printed = launcher.cli.run("launch", "claude", "--print", "--show-key").stdout
+    (by_hand,) = shell(launcher, block.replace("131072", str(POSITIONS)))
+    (expected,) = shell(launcher, printed)
+    for variable in shown:
+        assert by_hand["environment"][variable] == expected["environment"][variable], variable
+
+
+def test_files_of_the_guide() -> None:
+    """The files have the settings that `stoker launch` gives the programs."""
+    target = LaunchTarget("http://127.0.0.1:8000", MODEL, 131_072)
+    texts = {block.language: block.text for block in blocks(PAGE)}
+    options = CODING_AGENTS["codex"].start(target).options
+    assert tomllib.loads(texts["toml"]) == tomllib.loads("\n".join(options[1::2]))
+    given = json.loads(CODING_AGENTS["opencode"].start(target).variables["OPENCODE_CONFIG_CONTENT"])
+    shown = json.loads(texts["json"])
+    assert shown.pop("$schema").startswith("https://opencode.ai/")
+    assert is_shown(shown, given)
 
 
 @pytest.mark.usefixtures("model")

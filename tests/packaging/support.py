@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.doc_blocks import Block
 from tests.support.server import INSTALLED
+from tools.distributions import Distributions
 
 NEEDS_LIBRARIES = pytest.mark.skipif(
     not INSTALLED.exists(), reason="make install-alone makes the environment"
@@ -34,7 +36,7 @@ class CleanEnvironment:
 
     @property
     def venv(self) -> Path:
-        return self.folder / "venv"
+        return self.work / ".venv"
 
     @property
     def python(self) -> Path:
@@ -57,6 +59,32 @@ class CleanEnvironment:
         subprocess.run([sys.executable, "-m", "venv", *options, made.venv], check=True)
         return made
 
+    @classmethod
+    def by_page(cls, folder: Path, block: Block, built: Distributions) -> "CleanEnvironment":
+        """Creates the environment with Stoker by a page's commands, next to the wheel and the pins.
+
+        A last line `stoker …` is left to the caller.
+        """
+        made = cls(folder)
+        for path in (folder / "home", made.work, made.programs):
+            path.mkdir(parents=True)
+        (made.programs / "python3").symlink_to(Path(sys.executable).resolve())
+        for file in (built.wheel, built.wheel.with_name("constraints.txt")):
+            shutil.copy(file, made.work)
+        create, *install = block.text.splitlines()
+        made.shell(create)
+        made.add_libraries()
+        if install[-1].startswith("stoker "):
+            install.pop()
+        # Fails if a library of the wheel's metadata is missing or has another release.
+        made.shell("\n".join(install))
+        return made
+
+    @property
+    def programs(self) -> Path:
+        """Folder of the `python3` that a newcomer has."""
+        return self.folder / "programs"
+
     def add_libraries(self) -> None:
         """Adds the libraries of users, but not their Stoker."""
         # A path in a .pth file adds no further .pth files, such as that of an editable Stoker.
@@ -67,7 +95,7 @@ class CleanEnvironment:
             shutil.rmtree(shadow)
 
     def variables(self, **given: str) -> dict[str, str]:
-        path = f"{self.python.parent}:/usr/local/bin:/usr/bin:/bin"
+        path = f"{self.python.parent}:{self.programs}:/usr/local/bin:/usr/bin:/bin"
         pip = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
         return {"PATH": path, "HOME": str(self.folder / "home"), **pip, **given}
 

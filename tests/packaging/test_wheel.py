@@ -20,6 +20,7 @@ import stoker
 from stoker.demo.setup import MODELS
 from tests.packaging.conftest import MISSING, ROOT, TOOLS
 from tests.packaging.support import NEEDS_LIBRARIES, CleanEnvironment, site_packages
+from tests.support.doc_runs import block_of
 from tools import distributions
 from tools.distributions import MB, Distributions
 
@@ -184,12 +185,11 @@ class TestMetadata:
 
 @pytest.fixture(scope="module")
 def clean(built: Distributions, tmp_path_factory: pytest.TempPathFactory) -> CleanEnvironment:
-    """Returns an environment with Stoker from the wheel."""
-    clean = CleanEnvironment.make(tmp_path_factory.mktemp("newcomer"))
-    clean.add_libraries()
-    # Fails if a library of the wheel's metadata is missing or has another release.
-    clean.shell(f"pip install --quiet {shlex.quote(str(built.wheel))}")
-    return clean
+    """Returns an environment that the commands of the package's page made."""
+    block = block_of("deploy/package.md", "python3 -m venv")
+    # `test_demo` starts it.
+    assert block.text.endswith("\nstoker demo\n")
+    return CleanEnvironment.by_page(tmp_path_factory.mktemp("newcomer"), block, built)
 
 
 @NEEDS_LIBRARIES
@@ -238,9 +238,8 @@ class TestInstalled:
             assert answer[0]["label"] == "negative" and answer[0]["score"] > 0.99
 
     def test_uninstall_leaves_nothing(self, built: Distributions, tmp_path: Path) -> None:
-        clean = CleanEnvironment.make(tmp_path / "brief")
-        clean.add_libraries()
-        clean.shell(f"pip install --quiet {shlex.quote(str(built.wheel))}")
+        block = block_of("docs/guide/installation.md", "python3 -m venv")
+        clean = CleanEnvironment.by_page(tmp_path / "brief", block, built)
         # Writes bytecode next to the modules.
         clean.shell("stoker engines list")
         assert ours(clean.venv)

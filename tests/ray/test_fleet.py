@@ -1,4 +1,7 @@
-"""A fleet with leases that Ray places, with real processes: a head, two nodes, two gateways."""
+"""A fleet with leases that Ray places, with real processes: a head, two nodes, two gateways.
+
+The commands of docs/guide/ray.md start all of them, with addresses and folders of this machine.
+"""
 
 import contextlib
 import os
@@ -23,6 +26,7 @@ from tests.nodes.test_faults import asked
 from tests.ray.support import Command, free_port, state, until
 from tests.support import postgres
 from tests.support.deploying import push
+from tests.support.doc_runs import block_of
 from tests.support.server import Server
 
 pytestmark = pytest.mark.release
@@ -35,6 +39,8 @@ NODE_MIB = 400
 """Memory budget of each node in MiB. Enough for some of these tests' models, but not for all."""
 BLOCK_MIB = 352
 LEASES = "SELECT node_id FROM leases WHERE deployment_id = :id AND node_id IS NOT NULL"
+GUIDE = block_of("docs/guide/ray.md", "export STOKER_DATABASE_URL").text.splitlines()
+EXPORT, SERVE, HEAD, JOIN = (shlex.split(line, comments=True) for line in GUIDE)
 WAITING = "SELECT problem FROM leases WHERE deployment_id = :id AND node_id IS NULL"
 
 
@@ -52,9 +58,15 @@ class Fleet:
     """Environment of a node."""
 
     def joining(self, folder: Path, *words: str) -> Command:
-        arguments = ("node", "join", "--address", self.address, "--port", "0", *words)
-        log = folder.parent / f"{folder.name}.log"
-        return Command(log, *arguments, "--data-dir", str(folder), **self.env)
+        """Returns the guide's command of a node, with an address of this machine."""
+        here = {
+            "head.inner:6379": self.address,
+            "0.0.0.0": "127.0.0.1",
+            "7070": "0",
+            "/var/lib/stoker-node": str(folder),
+        }
+        arguments = [here.get(word, word) for word in JOIN[1:]]
+        return Command(folder.parent / f"{folder.name}.log", *arguments, *words, **self.env)
 
     def row(
         self, node_id: str, *, idle: bool, mib: int = BLOCK_MIB, needs_device: bool = False
@@ -113,8 +125,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(postgres.cluster())
         env = {"STOKER_DATABASE_URL": cluster.url, "STOKER_BLOB_URL": f"file://{root}/blobs"}
+        assert [word.partition("=")[0] for word in EXPORT] == ["export", *env]
+        assert SERVE == ["STOKER_RUNTIME=ray", "stoker", "serve", "--data-dir", "/var/lib/stoker"]
         port = free_port()
-        words = ("node", "head", "--port", str(port), "--data-dir", str(root / "head"))
+        here = {"6379": str(port), "/var/lib/stoker-head": str(root / "head")}
+        words = [here.get(word, word) for word in HEAD[1:]]
         head = Command(root / "head.log", *words, STOKER_RAY_NODE_IP="127.0.0.1", **env)
         node_env = {**env, "STOKER_RAY_NODE_IP": "127.0.0.1"}
         node_env["STOKER_MEMORY_BUDGET_MIB"] = str(NODE_MIB)

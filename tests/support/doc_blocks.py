@@ -68,7 +68,8 @@ class Block:
 def pages() -> list[str]:
     """Returns the documentation's pages, as paths in the repository."""
     others = ["README.md", "CONTRIBUTING.md", "COMPATIBILITY.md", "CHANGELOG.md", "SECURITY.md"]
-    found = [ROOT / name for name in [*others, "deploy/package.md"]]
+    others += ["deploy/package.md", "stoker/client/README.md", "bench/README.md"]
+    found = [ROOT / name for name in others]
     found += sorted((ROOT / "docs").rglob("*.md"))
     return [str(page.relative_to(ROOT)) for page in found if page.exists()]
 

@@ -1,60 +1,80 @@
-"""Which test runs a page's blocks, and why some blocks do not run."""
+"""Which test runs or checks a page's blocks, and why some blocks do not run."""
 
 from collections.abc import Mapping
 
 from tests.support.doc_blocks import RUNNABLE, SHELL, Block, blocks
 
-DOWNLOADS = "downloads gigabytes; the tests' environments are made by the same commands"
-CONTAINERS = "needs containers"
-KUBERNETES = "needs Kubernetes"
+CONTAINERS = "needs a container engine and a registry"
+KUBERNETES = "needs a cluster"
 GPU = "needs a GPU"
-INSTALLS = "installs packages; tests/client/test_wheel.py installs the same wheel"
-RAY = "needs several machines; tests/ray/test_fleet.py runs the same commands"
-OTHER_SERVER = "is a request to another server"
+DOWNLOADS = "downloads gigabytes"
 DEVELOPMENT = "runs the tests or the benchmarks themselves"
-OTHER_MACHINE = "prepares a machine without a network"
-CODING_AGENT = (
-    "starts a coding agent; tests/launch/test_coding_agents.py does so if it is installed"
-)
+OTHER_MACHINE = "needs a package index, and a second machine with a GPU"
+OTHER_SERVER = "is a request to another server"
 
 MOVING = "tests/demo/test_pages.py::test_calls_of_pages_for_users_of_other_servers"
-
-VLLM = """curl http://127.0.0.1:8000/v1/chat/completions -H "Content-Type: application/json" -d"""
 PLUGIN = "tests/test_doc_blocks.py::test_the_plugin_of_the_guide"
+CHECKOUT = "tests/demo/test_checkout.py"
+AGENTS = "tests/launch/test_launch.py"
+CONTAINER_PAGES = "tests/packaging/test_container_pages.py"
+COMPOSE = f"{CONTAINER_PAGES}::test_compose"
 
 NOT_RUN: Mapping[tuple[str, str], str] = {
-    ("README.md", "make demo"): DOWNLOADS,
-    ("README.md", "make test "): DEVELOPMENT,
-    ("CONTRIBUTING.md", "make test "): DEVELOPMENT,
-    ("CONTRIBUTING.md", "mmdebstrap"): CONTAINERS,
-    ("deploy/package.md", "python3 -m venv"): DOWNLOADS,
-    ("docs/containers.md", "podman build"): CONTAINERS,
-    ("docs/containers.md", "umask 077"): CONTAINERS,
-    ("docs/containers.md", "echo STOKER_RUNTIME=ray"): CONTAINERS,
-    ("docs/kubernetes.md", "cat > stoker.yaml"): KUBERNETES,
-    ("docs/gpu.md", ".venv/bin/stoker doctor --gpu"): GPU,
-    ("docs/gpu.md", "make bench-gpu"): GPU,
-    ("docs/gpu.md", "mkdir -p pack/wheels"): OTHER_MACHINE,
-    ("docs/gpu.md", "tar -xf pack.tar"): OTHER_MACHINE,
-    ("docs/guide/coding-agents.md", "stoker launch claude\n"): CODING_AGENT,
-    ("docs/guide/coding-agents.md", "export ANTHROPIC_BASE_URL"): CODING_AGENT,
-    ("docs/guide/installation.md", "make install"): DOWNLOADS,
-    ("docs/guide/installation.md", "python3 -m venv"): DOWNLOADS,
-    ("docs/guide/installation.md", "docker build"): CONTAINERS,
-    ("docs/guide/language-models.md", "stoker engines install vllm"): DOWNLOADS,
-    ("docs/guide/python.md", "make dist-client"): INSTALLS,
-    ("docs/guide/ray.md", "export STOKER_DATABASE_URL"): RAY,
-    ("docs/moving/hf-endpoints.md", "curl https://endpoint.example"): OTHER_SERVER,
-    ("docs/moving/infinity.md", "curl http://127.0.0.1:7997"): OTHER_SERVER,
     ("docs/moving/tei.md", "curl http://127.0.0.1:8080/embed"): OTHER_SERVER,
     ("docs/moving/tei.md", "curl http://127.0.0.1:8080/rerank"): OTHER_SERVER,
-    ("docs/moving/tgi.md", "curl http://127.0.0.1:8080"): OTHER_SERVER,
-    ("docs/moving/vllm.md", VLLM): (OTHER_SERVER),
 }
-"""Maps a page and the beginning of a block to the reason that no test runs the block."""
+"""Maps a page and the beginning of a block to the reason that no test runs or checks the block."""
+
+CHECKED: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("README.md", "make test "): (DEVELOPMENT, "tests/test_make_blocks.py::test_development"),
+    ("CONTRIBUTING.md", "make test "): (DEVELOPMENT, "tests/test_make_blocks.py::test_development"),
+    ("CONTRIBUTING.md", "mmdebstrap"): (CONTAINERS, f"{CONTAINER_PAGES}::test_base_image"),
+    ("docs/containers.md", "podman build"): (CONTAINERS, f"{CONTAINER_PAGES}::test_image"),
+    ("docs/containers.md", "umask 077"): (CONTAINERS, COMPOSE),
+    ("docs/containers.md", "echo STOKER_RUNTIME=ray"): (CONTAINERS, COMPOSE),
+    ("docs/guide/installation.md", "docker build"): (CONTAINERS, f"{CONTAINER_PAGES}::test_image"),
+    ("docs/kubernetes.md", "cat > stoker.yaml"): (KUBERNETES, f"{CONTAINER_PAGES}::test_chart"),
+    ("docs/gpu.md", "make bench-gpu"): (GPU, "tests/test_make_blocks.py::test_bench_gpu"),
+    ("docs/gpu.md", "mkdir -p pack/wheels"): (
+        OTHER_MACHINE,
+        "tests/test_bench_gpu_pack.py::test_blocks",
+    ),
+    ("docs/gpu.md", "tar -xf pack.tar"): (
+        OTHER_MACHINE,
+        "tests/test_bench_gpu_pack.py::test_blocks",
+    ),
+    ("docs/guide/language-models.md", "stoker engines install vllm"): (
+        DOWNLOADS,
+        "tests/engines/test_environments.py::test_block_of_the_guide",
+    ),
+}
+"""Maps a page and the beginning of a block to the reason that it does not run, and the test that
+checks its commands, options, files and names.
+"""
 
 
 RUN_BY: Mapping[tuple[str, str], str] = {
+    ("README.md", "make demo"): f"{CHECKOUT}::test_make_demo",
+    (
+        "docs/gpu.md",
+        ".venv/bin/stoker doctor --gpu",
+    ): "tests/cli/test_gpu_doctor.py::test_without_a_gpu",
+    ("docs/guide/installation.md", "make install"): f"{CHECKOUT}::test_make_install",
+    ("docs/guide/installation.md", "python3 -m venv"): (
+        "tests/packaging/test_wheel.py::test_uninstall_leaves_nothing"
+    ),
+    ("deploy/package.md", "python3 -m venv"): "tests/packaging/test_wheel.py::test_is_the_wheel",
+    ("docs/guide/python.md", "make dist-client"): "tests/client/test_wheel.py::test_right_label",
+    ("stoker/client/README.md", "from stoker_client import"): (
+        "tests/demo/test_python_guide.py::test_readme_of_the_client"
+    ),
+    ("docs/guide/ray.md", "export STOKER_DATABASE_URL"): (
+        "tests/ray/test_fleet.py::test_ray_places_what_is_called"
+    ),
+    ("docs/guide/coding-agents.md", "stoker launch claude\n"): f"{AGENTS}::test_block_of_the_guide",
+    ("docs/guide/coding-agents.md", "export ANTHROPIC_BASE_URL"): (
+        f"{AGENTS}::test_variables_of_the_guide"
+    ),
     **{
         ("README.md", beginning): f"tests/demo/test_demo.py::{test}"
         for beginning, test in {
@@ -107,16 +127,32 @@ WHOLE: Mapping[tuple[str, str], str] = {
 
 
 def matching(block: Block, place: tuple[str, str]) -> bool:
-    """Returns True if a key of `NOT_RUN` or `RUN_BY` names a block."""
+    """Returns True if a key of `NOT_RUN`, `CHECKED` or `RUN_BY` names a block."""
     page, beginning = place
     return page == block.page and block.language in RUNNABLE and block.text.startswith(beginning)
 
 
+def block_of(page: str, beginning: str) -> Block:
+    """Returns the block of a page that begins with a text."""
+    (found,) = (block for block in blocks(page) if matching(block, (page, beginning)))
+    return found
+
+
 def reason(block: Block) -> str | None:
     """Returns why no test runs a block, or None."""
-    return next((why for place, why in NOT_RUN.items() if matching(block, place)), None)
+    reasons = {**NOT_RUN, **{place: why for place, (why, _) in CHECKED.items()}}
+    return next((why for place, why in reasons.items() if matching(block, place)), None)
+
+
+def sole_tests(block: Block) -> list[str]:
+    """Returns the tests that run a block alone."""
+    return [test for place, test in RUN_BY.items() if matching(block, place)]
 
 
 def shell_blocks(page: str) -> list[Block]:
-    """Returns a page's shell blocks that run."""
-    return [block for block in blocks(page) if block.language in SHELL and not reason(block)]
+    """Returns the shell blocks of a page that run together."""
+    return [
+        block
+        for block in blocks(page)
+        if block.language in SHELL and not reason(block) and not sole_tests(block)
+    ]
