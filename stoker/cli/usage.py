@@ -64,6 +64,7 @@ GROUPS: dict[str, Columns] = {
         "key": lambda r: r["key_id"] or "(no key)",
         "key name": lambda r: r["key_name"] or "",
     },
+    "tier": {"tier": lambda r: r["tier"] or "(none)"},
 }
 """Maps a group to the columns that identify its rows."""
 
@@ -71,6 +72,7 @@ EVENT: Columns = {
     "hour": lambda e: output.moment(e["hour"]),
     "type": lambda e: e["type"],
     "name": lambda e: e["name"],
+    "tier": lambda e: e.get("tier"),
     "credits": lambda e: _amount(e["microcredits"]) if "microcredits" in e else "",
     "peak MiB": lambda e: e.get("peak_mib"),
     "requests": lambda e: e.get("requests"),

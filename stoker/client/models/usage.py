@@ -79,7 +79,7 @@ class Transfer(msgspec.Struct, kw_only=True):
 
 class UsageEvent(msgspec.Struct, kw_only=True):
     """Memory of one worker, or storage of one artifact, held during one hour. Counts by one
-    server of a key's calls to a deployment's version during one hour.
+    server of a key's calls to a deployment's version in one hour and tier.
     """
 
     deployment_id: str
@@ -110,6 +110,8 @@ class UsageEvent(msgspec.Struct, kw_only=True):
     mirrored: int | None = None
     output_tokens: int | None = None
     requests: int | None = None
+    tier: str | None = None
+    """Service tier of the calls. Null for calls recorded before tiers were tracked."""
     video_ms: int | None = None
 
 
@@ -150,6 +152,10 @@ class UsageRow(msgspec.Struct, kw_only=True):
     storage_mib_ms: int = 0
     """MiB of storage times milliseconds."""
     storage_microcredits: int = 0
+    tier: str | None
+    """Service tier, with `group_by=tier`. Null for memory and storage, and for calls
+    recorded before tiers were tracked.
+    """
     version_id: str | None
     """With `group_by=version`; null for usage of no version, or recorded before versions
     were tracked.

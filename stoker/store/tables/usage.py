@@ -57,7 +57,9 @@ class Holding(Base):
 
 
 class UsageCount(Base):
-    """Counts by one server of a key's calls to a version of a deployment during one hour."""
+    """Counts by one server of a key's calls to a version of a deployment in a tier during one
+    hour.
+    """
 
     __tablename__ = "usage_counts"
     __table_args__ = (
@@ -76,6 +78,8 @@ class UsageCount(Base):
     """Key of the calls. None for calls by the server itself, or for rows from before keys were
     recorded.
     """
+    tier: Mapped[str | None] = mapped_column(String(16))
+    """Service tier of the calls. None for rows from before tiers were recorded."""
     model: Mapped[str] = mapped_column(String(128))
     hour: Mapped[int]
     requests: Mapped[int] = mapped_column(BigInteger)

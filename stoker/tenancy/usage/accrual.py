@@ -72,6 +72,7 @@ async def write_counted(session: Session, reported: Sequence[Counted]) -> None:
                 deployment_id=count.deployment_id,
                 version_id=count.version_id or None,
                 key_id=keys.get(count.key),
+                tier=count.tier.value,
                 model=count.model,
                 hour=count.hour,
             )

@@ -140,7 +140,7 @@ def accrued(row: Holding, prices: PriceList) -> int:
 def as_csv(report: schemas.UsageReport) -> str:
     """Formats a report's rows as CSV (RFC 4180) with a header line."""
     out = io.StringIO()
-    first = ["start", "end", "deployment_id", "version_id", "model", "key_id", "key_name"]
+    first = ["start", "end", "deployment_id", "version_id", "model", "key_id", "key_name", "tier"]
     fields = [*first, *Amounts.model_fields]
     writer = csv.DictWriter(out, fields)
     writer.writeheader()
@@ -179,6 +179,7 @@ def _row(
         model=line.name if is_ones else None,
         key_id=key_id,
         key_name=key_names.get(key_id) if key_id else None,
+        tier=grouping.value("tier", key),
     )
 
 

@@ -245,13 +245,16 @@ def _counted(span: UsageSpan, grouping: Grouping) -> Select[*tuple[Any, ...]]:
 
 def _keys(table: type[Holding] | type[UsageCount], grouping: Grouping) -> list[Any]:
     # Holdings belong to a deployment, not to the key that calls it.
-    key = UsageCount.key_id if table is UsageCount else cast(null(), String(40))
+    is_of_calls = table is UsageCount
+    key = UsageCount.key_id if is_of_calls else cast(null(), String(40))
+    tier = UsageCount.tier if is_of_calls else cast(null(), String(16))
     columns: dict[Group, Any] = {
         "deployment": table.deployment_id,
         "version": table.version_id,
         "day": table.hour // HOURS_A_DAY,
         "hour": table.hour,
         "key": key,
+        "tier": tier,
     }
     return [columns[group].label(group) for group in grouping.groups]
 

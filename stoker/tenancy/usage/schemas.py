@@ -155,6 +155,12 @@ class UsageRow(Amounts):
     key_name: str | None = Field(
         description="Current name of the key. Null if it has no name or no longer exists."
     )
+    tier: str | None = Field(
+        description=(
+            "Service tier, with `group_by=tier`. Null for memory and storage, and for calls "
+            "recorded before tiers were tracked."
+        )
+    )
 
 
 class UsageReport(ResponseModel):
@@ -208,7 +214,7 @@ class HoldingEvent(ResponseModel):
 
 
 class CountEvent(ResponseModel):
-    """Counts by one server of a key's calls to a deployment's version during one hour."""
+    """Counts by one server of a key's calls to a deployment's version in one hour and tier."""
 
     id: str
     object: Literal["usage.event"] = "usage.event"
@@ -220,6 +226,9 @@ class CountEvent(ResponseModel):
             "Key that made the calls. Null for the server's own calls, and for calls "
             "recorded before keys were tracked."
         )
+    )
+    tier: str | None = Field(
+        description="Service tier of the calls. Null for calls recorded before tiers were tracked."
     )
     name: str = Field(description="The model's.")
     hour: UtcString
@@ -239,6 +248,7 @@ class CountEvent(ResponseModel):
             deployment_id=row.deployment_id,
             version_id=row.version_id,
             key_id=row.key_id,
+            tier=row.tier,
             name=row.model,
             hour=hour_begin(row.hour),
             requests=row.requests,

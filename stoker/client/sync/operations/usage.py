@@ -20,8 +20,8 @@ class Usage(Resource):
         limit: int | None = None,
         page: str | None = None,
     ) -> models.UsageReport:
-        """`GET /v1/usage`: Get the account's usage, summed by deployment, version, key, day
-        and hour (UTC), as JSON or CSV.
+        """`GET /v1/usage`: Get the account's usage, summed by deployment, version, key,
+        tier, day and hour (UTC), as JSON or CSV.
         """
         return self._api.value(
             models.UsageReport,
