@@ -8,6 +8,7 @@ import pytest
 from stoker.base.errors import InvalidRequestError
 from stoker.base.fairness import CURRENT_CALLER, Party, Tier
 from stoker.base.ids import Prefix, new_id
+from stoker.platform.web.lists import PageQuery
 from stoker.runtime.metering import HOUR_MS
 from stoker.store import db
 from stoker.store.tables.keys import ApiKey
@@ -15,7 +16,7 @@ from stoker.store.tables.usage import UsageCount
 from stoker.tenancy.usage import reports
 from stoker.tenancy.usage.grouping import Grouping
 from stoker.tenancy.usage.repository import UsageSpan
-from stoker.tenancy.usage.schemas import UsageReport
+from stoker.tenancy.usage.schemas import HoldingEvent, UsageReport
 from tests.usage.support import ACCOUNT, HOUR, Lab
 
 DAYS, MIB_HOUR = 3, HOUR_MS
@@ -139,6 +140,33 @@ class TestGroups:
         }
         assert {tier for tier, row in made.items() if row.memory_mib_ms} == {None}
         assert (made["flex"].deployment_id, made["flex"].model) == (None, None)
+
+    async def test_memory_of_background_work(self, lab: Lab) -> None:
+        """Memory at both prices is one sum, with the part of background work shown separately."""
+        lab.begin("rep_a", 1_024)
+        lab.meter.set_flex("rep_a", is_flex=True)
+        await lab.tick(HOUR_MS // 4)
+        lab.meter.set_flex("rep_a", is_flex=False)
+        await lab.tick(HOUR_MS // 4)
+        for _ in range(2):
+            (row,) = (await report(lab, "deployment")).data
+            assert (row.memory_mib_ms, row.memory_microcredits) == (1_024 * HOUR_MS // 2, 375_000)
+            assert (row.flex_mib_ms, row.flex_microcredits) == (1_024 * HOUR_MS // 4, 125_000)
+            assert (row.microcredits, row.flex_gib_hours) == (375_000, 0.25)
+            by_tier = {row.tier: row for row in (await report(lab, "tier")).data}
+            assert by_tier["flex"].microcredits == 125_000
+            assert by_tier[None].microcredits == 250_000
+            lab.meter.end("rep_a")
+            await lab.tick()
+        async with lab.database.reading() as session:
+            query = PageQuery(limit=10, order="asc")
+            listed = (await reports.events(session, SPAN, None, query)).data
+        kinds = [event for event in listed if isinstance(event, HoldingEvent)]
+        of_kinds = [(event.type, event.subject_id, event.microcredits) for event in kinds]
+        assert sorted(of_kinds) == [
+            ("flex", "rep_a", 125_000),
+            ("memory", "rep_a", 250_000),
+        ]
 
     async def test_in_the_order_that_is_asked_for(self, lab: Lab, used: Any) -> None:
         report_rows = (await report(lab, "deployment,day")).data

@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 import orjson
 
 from stoker.base.errors import InvalidRequestError
-from stoker.store.tables.usage import Holding
+from stoker.base.fairness import Tier
+from stoker.store.tables.usage import Holding, Kind
 
 Group = Literal["deployment", "version", "day", "hour", "key", "tier"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -67,7 +68,7 @@ class Grouping:
             "day": row.hour // HOURS_A_DAY,
             "hour": row.hour,
             "key": None,
-            "tier": None,
+            "tier": Tier.FLEX.value if row.kind == Kind.FLEX else None,
         }
         return tuple(values[group] for group in self.groups)
 

@@ -43,7 +43,7 @@ class AsyncUsage(AsyncResource):
         start: str | None = None,
         end: str | None = None,
         deployment_id: str | None = None,
-        type: Literal["memory", "storage", "calls"] | None = None,
+        type: Literal["memory", "flex", "storage", "calls"] | None = None,
         limit: int | None = None,
         order: Literal["asc", "desc"] | None = None,
     ) -> AsyncIterator[models.UsageEvent]:

@@ -16,3 +16,8 @@ COMPATIBLE_FROM: str | None = None
 def upgrade() -> None:
     with op.batch_alter_table("usage_counts") as batch:
         batch.add_column(sa.Column("tier", sa.String(16), nullable=True))
+    with op.batch_alter_table("prices") as batch:
+        batch.add_column(sa.Column("flex", sa.BigInteger(), nullable=True))
+    # A new database starts with the usual price of background work: half of the price of memory.
+    # The prices of an existing one never change.
+    op.execute("UPDATE prices SET flex = memory / 2 WHERE NOT EXISTS (SELECT 1 FROM accounts)")
