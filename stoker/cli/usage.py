@@ -51,6 +51,8 @@ NUMBERS: Columns = {
     "audio s": lambda r: r["audio_ms"] / 1000,
     "video s": lambda r: r["video_ms"] / 1000,
 }
+FLEX: Columns = {"flex GiB-h": lambda r: f"{r['flex_gib_hours']:.6f}"}
+"""Part of the memory at the price of background work."""
 FROM: Columns = {"from": lambda r: output.moment(r["start"])}
 GROUPS: dict[str, Columns] = {
     "deployment": {"model": lambda r: r["model"] or "(storage)"},
@@ -64,6 +66,7 @@ GROUPS: dict[str, Columns] = {
         "key": lambda r: r["key_id"] or "(no key)",
         "key name": lambda r: r["key_name"] or "",
     },
+    "tier": {"tier": lambda r: r["tier"] or "(none)"},
 }
 """Maps a group to the columns that identify its rows."""
 
@@ -71,6 +74,7 @@ EVENT: Columns = {
     "hour": lambda e: output.moment(e["hour"]),
     "type": lambda e: e["type"],
     "name": lambda e: e["name"],
+    "tier": lambda e: e.get("tier"),
     "credits": lambda e: _amount(e["microcredits"]) if "microcredits" in e else "",
     "peak MiB": lambda e: e.get("peak_mib"),
     "requests": lambda e: e.get("requests"),
@@ -83,6 +87,7 @@ BALANCE: Columns = {
     "balance": lambda c: c["balance"],
     "pending": lambda c: _amount(c["pending_microcredits"]),
     "per GiB-hour of memory": lambda c: _amount(c["price"]["memory_microcredits_per_gib_hour"]),
+    "per GiB-hour of flex": lambda c: _amount(c["price"]["flex_microcredits_per_gib_hour"]),
     "per GiB-month of storage": lambda c: _amount(c["price"]["storage_microcredits_per_gib_month"]),
 }
 TRANSFER: Columns = {
@@ -96,6 +101,7 @@ PRICE: Columns = {
     "version": lambda p: p["version"],
     "from": lambda p: output.moment(p["effective_from"]),
     "per GiB-hour of memory": lambda p: _amount(p["memory_microcredits_per_gib_hour"]),
+    "per GiB-hour of flex": lambda p: _amount(p["flex_microcredits_per_gib_hour"]),
     "per GiB-month of storage": lambda p: _amount(p["storage_microcredits_per_gib_month"]),
 }
 
@@ -142,7 +148,8 @@ def usage(
     groups = report["group_by"].split(",")
     group_columns = {name: value for group in groups for name, value in GROUPS[group].items()}
     mirrored: Columns = {"mirrored": lambda r: r["mirrored"]} if "version" in groups else {}
-    columns: Columns = {**group_columns, **_bar(report["data"]), **NUMBERS, **mirrored}
+    flex: Columns = FLEX if report["total"]["flex_mib_ms"] else {}
+    columns: Columns = {**group_columns, **_bar(report["data"]), **NUMBERS, **flex, **mirrored}
     output.show_list(report["data"], columns, as_json=False, none="No usage in this period.")
     if report["data"]:
         output.say(f"Total: {_amount(report['total']['microcredits'])} credits.", style="dim")
@@ -239,6 +246,13 @@ def set_prices(
         str, typer.Argument(metavar="STORAGE", help="Credits per GiB-month of storage.")
     ],
     *,
+    flex: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CREDITS",
+            help="Credits per GiB-hour of memory during background work. Default: half of MEMORY.",
+        ),
+    ] = None,
     begin: Annotated[
         str | None,
         typer.Option(
@@ -252,6 +266,13 @@ def set_prices(
         "memory_microcredits_per_gib_hour": _microcredits(memory),
         "storage_microcredits_per_gib_month": _microcredits(storage),
     }
+    if flex is not None:
+        body["flex_microcredits_per_gib_hour"] = _microcredits(flex)
+        if _microcredits(flex) > _microcredits(memory):
+            raise WrongUseError(
+                "Background work must not cost more than other work.",
+                hint=f"Use --flex with at most {memory} credits.",
+            )
     if begin:
         body["effective_from"] = begin
     output.show_object(client(ctx).create(PRICES, body), PRICE, as_json=as_json)

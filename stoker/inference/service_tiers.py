@@ -5,16 +5,10 @@ from typing import Any
 
 from stoker.base.errors import InvalidRequestError
 from stoker.base.fairness import Tier
+from stoker.models.tasks.service_tier import AUTO, TIERS, PrioritizedRequest
 
 TIER = "x-stoker-service-tier"
 """Header. In a request, the service tier; in a response, the tier that was used."""
-_AUTO = "auto"
-_TIERS = {
-    "default": Tier.DEFAULT,
-    "flex": Tier.FLEX,
-    "priority": Tier.PRIORITY,
-    "fast": Tier.PRIORITY,
-}
 
 
 def requested_tier(body: Any, headers: Mapping[str, str]) -> Tier | None:
@@ -24,15 +18,17 @@ def requested_tier(body: Any, headers: Mapping[str, str]) -> Tier | None:
     name in the header. The request's model checks the body.
     """
     name = headers.get(TIER)
-    if name is not None and name not in _TIERS and name != _AUTO:
-        names = ", ".join([_AUTO, *_TIERS])
+    if name is not None and name not in TIERS and name != AUTO:
+        names = ", ".join([AUTO, *TIERS])
         raise InvalidRequestError(f"'{TIER}' must be one of: {names}.", param=TIER)
+    if isinstance(body, PrioritizedRequest) and (tier := body.prioritized_tier):
+        return tier
     field: str | None = getattr(body, "service_tier", None)
     if field == "standard_only":
         # Anthropic's name.
         return Tier.DEFAULT
-    if field is not None and field != _AUTO:
-        return _TIERS[field]
+    if field is not None and field != AUTO:
+        return TIERS[field]
     if name is None and field is None:
         return None
-    return _TIERS.get(name or _AUTO, Tier.DEFAULT)
+    return TIERS.get(name or AUTO, Tier.DEFAULT)

@@ -12,13 +12,15 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """Memory that one worker has held during one hour, so far.
+    """Memory that one worker has held at one price during one hour, so far.
 
     The amounts grow until the hour or the worker ends. A later holding of the same hour replaces an
     earlier one, so that nothing is counted twice.
     """
 
     worker_id: str
+    is_flex: bool
+    """True for memory at the price of background work."""
     hour: int
     """Whole hours since 1970 in UTC."""
     account_id: str
@@ -54,12 +56,14 @@ class _Worker:
     mib: int
     since_ms: int
     """Milliseconds of the monotonic clock. Memory before this time is already counted."""
+    is_flex: bool = False
     is_over: bool = False
     is_forgotten: bool = False
     """True if its deployment was deleted. The memory that it still holds is billed, but added to no
     total.
     """
-    hours: dict[int, _Hour] = field(default_factory=dict[int, _Hour])
+    hours: dict[tuple[int, bool], _Hour] = field(default_factory=dict[tuple[int, bool], _Hour])
+    """Maps an hour and `Holding.is_flex` to the memory held."""
 
 
 class Meter:
@@ -108,6 +112,13 @@ class Meter:
             self._advance(worker)
             worker.mib = _mib(memory_bytes)
 
+    def set_flex(self, worker_id: str, *, is_flex: bool) -> None:
+        """Sets whether a worker's memory costs the price of background work from now on."""
+        worker = self._workers.get(worker_id)
+        if worker and not worker.is_over and worker.is_flex != is_flex:
+            self._advance(worker)
+            worker.is_flex = is_flex
+
     def end(self, worker_id: str) -> None:
         """Stops metering a worker that has ended."""
         worker = self._workers.get(worker_id)
@@ -137,12 +148,13 @@ class Meter:
         for worker_id, worker in self._workers.items():
             if not worker.is_over:
                 self._advance(worker)
-            for hour, usage in worker.hours.items():
+            for (hour, is_flex), usage in worker.hours.items():
                 is_final = worker.is_over or hour < this_hour
                 if usage.acknowledged != (usage.mib_ms, is_final):
                     holdings.append(
                         Holding(
                             worker_id=worker_id,
+                            is_flex=is_flex,
                             hour=hour,
                             account_id=worker.account_id,
                             deployment_id=worker.deployment_id,
@@ -163,7 +175,7 @@ class Meter:
         """
         for holding in holdings:
             worker = self._workers.get(holding.worker_id)
-            hour = worker.hours.get(holding.hour) if worker else None
+            hour = worker.hours.get((holding.hour, holding.is_flex)) if worker else None
             if worker is None or hour is None:
                 continue
             hour.acknowledged = (holding.mib_ms, holding.is_final)
@@ -183,7 +195,7 @@ class Meter:
         while True:
             hour = start_ms // HOUR_MS
             end_ms = min(wall_ms, (hour + 1) * HOUR_MS)
-            usage = worker.hours.setdefault(hour, _Hour(start_ms, start_ms))
+            usage = worker.hours.setdefault((hour, worker.is_flex), _Hour(start_ms, start_ms))
             usage.start_ms = min(usage.start_ms, start_ms)
             usage.end_ms = max(usage.end_ms, end_ms)
             usage.mib_ms += worker.mib * (end_ms - start_ms)

@@ -137,6 +137,11 @@ async def test_calls_outside_of_batches_are_still_counted(
     async with app.platform.database.reading() as session:
         requests = (await session.scalars(select(UsageCount.requests))).all()
     assert sorted(requests) == [1, 10]
+    report = (await client.get("/v1/usage?group_by=tier")).raise_for_status().json()
+    assert {row["tier"]: row["requests"] for row in report["data"] if row["requests"]} == {
+        "default": 1,
+        "flex": 10,
+    }
 
 
 class Failing:

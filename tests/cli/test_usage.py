@@ -54,5 +54,15 @@ class TestPrices:
     def test_set_for_later(self, cli: Cli, operator: Cli) -> None:
         posted = operator.json("prices", "set", "1.25", "0.5", "--from", "2098-01-01T00:00:00Z")
         assert posted["memory_microcredits_per_gib_hour"] == 1_250_000
+        assert posted["flex_microcredits_per_gib_hour"] == 625_000
         assert posted in cli.json("prices")
         assert "2098-01-01 00:00:00" in cli.run("prices").stdout
+
+    def test_of_background_work(self, operator: Cli) -> None:
+        posted = operator.json(
+            "prices", "set", "1", "1", "--flex", "0.25", "--from", "2098-02-01T00:00:00Z"
+        )
+        assert posted["flex_microcredits_per_gib_hour"] == 250_000
+        refused = operator.run("prices", "set", "1", "1", "--flex", "1.5")
+        assert refused.returncode == 2
+        assert "--flex with at most 1 credits" in refused.stderr

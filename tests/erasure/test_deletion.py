@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select
 
 import stoker.demo
+from stoker.base.fairness import Tier
 from stoker.registry.files import service as files
 from stoker.server.erasure import service
 from stoker.server.erasure.context import ErasureContext
@@ -140,6 +141,7 @@ async def test_metering_goes_on(app: App) -> None:
         deployment_id="dep_1",
         version_id="",
         key="",
+        tier=Tier.DEFAULT,
         model="zebra",
         hour=1,
         values={"requests": 1},

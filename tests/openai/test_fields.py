@@ -165,7 +165,7 @@ class TestOtherServersFields:
         ("endpoint", "more"),
         [
             ("chat", {"use_beam_search": False, "length_penalty": 2.0, "echo": False}),
-            ("chat", {"mirostat": 0, "typical_p": 1.0, "cache_prompt": True, "priority": -3}),
+            ("chat", {"mirostat": 0, "typical_p": 1.0, "cache_prompt": True, "cache_salt": "a"}),
             (
                 "chat",
                 {"add_special_tokens": False, "include_reasoning": True, "truncation": "disabled"},

@@ -128,15 +128,85 @@ class TestPriority:
         )
 
 
+class TestNumbers:
+    """`priority` as a number, for clients of vLLM."""
+
+    @pytest.mark.parametrize(("number", "used"), [(1, "flex"), (2**31 - 1, "flex"), (0, "default")])
+    def test_sdk(self, sdk: openai.OpenAI, number: int, used: str) -> None:
+        answer = sdk.chat.completions.create(
+            model=ANY,
+            messages=[{"role": "user", "content": "Hello"}],
+            max_tokens=4,
+            extra_body={"priority": number},
+        )
+        assert answer.service_tier == used
+        response = sdk.responses.create(
+            model=ANY, input="Hello", max_output_tokens=16, extra_body={"priority": number}
+        )
+        assert response.service_tier == used
+        raw = sdk.completions.with_raw_response.create(
+            model=ANY, prompt="Hello", max_tokens=4, extra_body={"priority": number}
+        )
+        assert raw.headers[HEADER] == used
+
+    def test_priority_needs_the_right(
+        self, account: httpx.Client, prioritizing: httpx.Client
+    ) -> None:
+        for client, used in ((prioritizing, "priority"), (account, "default")):
+            answer = client.post(CHAT, json=body(priority=-(2**31))).raise_for_status()
+            assert answer.json()["service_tier"] == answer.headers[HEADER] == used
+
+    @pytest.mark.parametrize(
+        ("number", "name", "used"),
+        [
+            (1, "flex", "flex"),
+            (0, "default", "default"),
+            (-1, "fast", "default"),
+            (7, "auto", "flex"),
+        ],
+    )
+    def test_a_name_that_agrees(
+        self, account: httpx.Client, number: int, name: str, used: str
+    ) -> None:
+        response = account.post(CHAT, json=body(priority=number, service_tier=name))
+        assert response.raise_for_status().headers[HEADER] == used
+
+    @pytest.mark.parametrize(
+        ("number", "name"), [(1, "default"), (0, "flex"), (-1, "flex"), (1, "priority")]
+    )
+    @pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+    def test_a_name_that_does_not(
+        self, account: httpx.Client, path: str, number: int, name: str
+    ) -> None:
+        content = {"messages": QUESTION} if path == CHAT else {"input": "Hello"}
+        asked = {"model": ANY, **content, "priority": number, "service_tier": name}
+        response = account.post(path, json=asked)
+        error = check_error(response, 400, "InvalidRequestError", "invalid_request")
+        assert "'service_tier'" in error["message"]
+        assert "'priority'" in error["message"]
+
+    @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 1.5, True, "high"])
+    def test_others_are_refused(self, account: httpx.Client, number: Any) -> None:
+        response = account.post(CHAT, json=body(priority=number))
+        check_error(response, 400, "InvalidRequestError", "invalid_request", "priority")
+
+    def test_it_replaces_the_header(self, account: httpx.Client) -> None:
+        response = account.post(CHAT, json=body(priority=0), headers={HEADER: "flex"})
+        assert response.headers[HEADER] == "default"
+
+
 class TestOrder:
-    def test_a_live_call_overtakes_flex_calls_of_the_same_key(self, account: httpx.Client) -> None:
+    @pytest.mark.parametrize("tier", [{"service_tier": "flex"}, {"priority": 1}])
+    def test_a_live_call_overtakes_flex_calls_of_the_same_key(
+        self, account: httpx.Client, tier: dict[str, Any]
+    ) -> None:
         prompts = [[number % 100 + 5] * 400 for number in range(128)]
         asked = {"model": ANY, "prompt": prompts, "max_tokens": 16, "ignore_eos": True}
         ended: list[str] = []
         answers: list[httpx.Response] = []
 
         def ask() -> None:
-            answers.append(account.post("/v1/completions", json={**asked, "service_tier": "flex"}))
+            answers.append(account.post("/v1/completions", json={**asked, **tier}))
             ended.append("flex")
 
         background = threading.Thread(target=ask)

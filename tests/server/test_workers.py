@@ -89,6 +89,8 @@ def scores_of(response: httpx.Response) -> list[float]:
         (CALLS, {**CALL, "model": "tiny-chat"}),
         (CHAT, TALK),
         (CHAT, {**TALK, "stream": True}),
+        (CHAT, {**TALK, "service_tier": "flex"}),
+        (CHAT, {**TALK, "priority": 1}),
         (CHAT, {**TALK, "max_tokens": -1}),
         (CHAT, {**TALK, "messages": [{"role": "user", "content": [IMAGE]}]}),
         ("/v1/completions", {"model": "tiny-chat", "prompt": "a", "max_tokens": 2}),

@@ -31,7 +31,7 @@ def closed(clients: Sequence[httpx.Client], deployments: Iterable[dict[str, Any]
     assert all(item["data"] == report["data"] for item in other_reports)
     total = report["total"]
     assert total["storage_mib_ms"] > 0
-    exact = total["memory_mib_ms"] * 1_000_000 / 3_686_400_000
+    exact = (total["memory_mib_ms"] - total["flex_mib_ms"] / 2) * 1_000_000 / 3_686_400_000
     exact += total["storage_mib_ms"] * 1_000_000 / 2_654_208_000_000
     assert total["microcredits"] <= exact < total["microcredits"] + 1
     charges = [item for item in listed(last, TRANSFERS) if item["event_id"]]

@@ -125,7 +125,7 @@ class Lab:
         return sum(
             transfer.microcredits
             for transfer in await self.rows(Transfer)
-            if transfer.account_id == account and transfer.kind in ("memory", "storage")
+            if transfer.account_id == account and transfer.kind in ("memory", "flex", "storage")
         )
 
     async def check_ledger(self) -> None:
@@ -162,11 +162,19 @@ async def clear(database: Database) -> None:
                 session.add(Account(id=account, name=account, created_at=datetime.now(UTC)))
 
 
-def price(version: int, *, hour: int, memory: int = 1_000_000, storage: int = 1_000_000) -> Price:
+def price(
+    version: int,
+    *,
+    hour: int,
+    memory: int = 1_000_000,
+    flex: int | None = 500_000,
+    storage: int = 1_000_000,
+) -> Price:
     return Price(
         id=f"price_{version}",
         version=version,
         memory=memory,
+        flex=flex,
         storage=storage,
         hour=hour,
         created_at=datetime.fromtimestamp(hour * 3600, UTC),

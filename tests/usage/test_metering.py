@@ -108,6 +108,65 @@ class TestBill:
         assert await lab.charged() == 1
 
 
+class TestFlex:
+    async def test_an_hour_of_both_prices(self, lab: Lab) -> None:
+        """A worker of 1 GiB does background work for 15 of its 60 minutes."""
+        lab.begin("rep_a", 1_024)
+        await lab.tick(HOUR_MS // 4)
+        lab.meter.set_flex("rep_a", is_flex=True)
+        await lab.tick(HOUR_MS // 8)
+        lab.meter.set_flex("rep_a", is_flex=True)
+        await lab.tick(HOUR_MS // 8)
+        lab.meter.set_flex("rep_a", is_flex=False)
+        await lab.tick(HOUR_MS // 2)
+        lab.meter.end("rep_a")
+        await lab.tick()
+        rows = {(row.kind, row.hour): row for row in await lab.rows(Holding)}
+        assert rows["memory", HOUR].mib_ms == 1_024 * HOUR_MS * 3 // 4
+        assert rows["flex", HOUR].mib_ms == 1_024 * HOUR_MS // 4
+        assert rows["flex", HOUR].charged_microcredits == 125_000
+        assert await lab.charged() == 750_000 + 125_000
+        assert lab.meter.totals() == {"dep_1": 1_024 * HOUR_MS}
+        await lab.check_ledger()
+
+    async def test_a_row_that_rests_and_grows_again_is_charged_once(self, lab: Lab) -> None:
+        """A row that rests for a minute counts as that of a lost server, and is charged early."""
+        lab.begin("rep_a", 1_024)
+        for is_flex in (True, False, True, False):
+            lab.meter.set_flex("rep_a", is_flex=is_flex)
+            for _ in range(5):
+                await lab.tick(HOUR_MS // 40)
+        lab.meter.end("rep_a")
+        await lab.tick()
+        assert await lab.charged() == 250_000 + 125_000
+        assert len(await lab.rows(Holding)) == 2
+        await lab.check_ledger()
+
+    async def test_of_a_killed_server(self, lab: Lab) -> None:
+        lab.begin("rep_a", 1_024)
+        lab.meter.set_flex("rep_a", is_flex=True)
+        await lab.tick(HOUR_MS // 4)
+        after = Lab(lab.database, lab.clock)
+        await after.metering.open()
+        assert (await left(after)).pending == 125_000
+        await after.tick(STALE_MS + 1)
+        assert await after.charged() == 125_000
+        await after.check_ledger()
+
+    async def test_each_hour_at_its_own_price(self, lab: Lab) -> None:
+        """A version of the price list from before background work had a price bills it in full."""
+        async with lab.database.transaction() as session:
+            session.add(price(2, hour=HOUR + 1, memory=3_000_000, flex=1_000_000))
+            session.add(price(3, hour=HOUR + 2, memory=2_000_000, flex=None))
+        lab.begin("rep_a", 1_024)
+        lab.meter.set_flex("rep_a", is_flex=True)
+        for _ in range(12):
+            await lab.tick(HOUR_MS // 4)
+        lab.meter.end("rep_a")
+        await lab.tick()
+        assert await lab.charged() == 500_000 + 1_000_000 + 2_000_000
+
+
 class TestTick:
     async def test_charges_when_the_worker_is_gone(self, lab: Lab) -> None:
         lab.begin("rep_a", 1_024)

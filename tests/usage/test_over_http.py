@@ -414,6 +414,7 @@ class TestPrices:
         }
         posted = operator.post(PRICES, json=body)
         assert posted.status_code == 201
+        assert posted.json()["flex_microcredits_per_gib_hour"] == 1_000_000
         assert posted.json() in account.get(PRICES).json()["data"]
         assert account.get(CREDITS).json()["price"]["version"] == 1
         assert account.post(PRICES, json=body).status_code == 401

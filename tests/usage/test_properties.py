@@ -18,6 +18,8 @@ from tests.usage.support import ACCOUNT, HOUR, STARTING, Clock, Lab, clear, pric
 ACCOUNTS = (ACCOUNT, "acct_other")
 GIB_HOUR_PARTS = 720_000_000
 """Cost of a MiB-millisecond of memory at one credit per GiB-hour, in parts of a micro-credit."""
+FLEX_PARTS = 360_000_000
+"""Cost of a MiB-millisecond of memory during background work, at half a credit."""
 
 servers, workers, accounts = st.integers(0, 1), st.integers(0, 3), st.sampled_from(ACCOUNTS)
 sizes = st.integers(0, 2**14)
@@ -27,6 +29,7 @@ steps = st.lists(
         st.tuples(st.just("jump"), st.integers(-HOUR_MS, HOUR_MS)),
         st.tuples(st.just("begin"), servers, workers, accounts, sizes),
         st.tuples(st.just("resize"), servers, workers, sizes),
+        st.tuples(st.just("flex"), servers, workers, st.booleans()),
         st.tuples(st.just("end"), servers, workers),
         st.tuples(st.just("tick"), servers),
         st.tuples(st.just("lost answer"), servers),
@@ -45,14 +48,17 @@ class Bench:
         self.labs = [Lab(database, self.clock) for _ in range(2)]
         self.held: dict[tuple[int, int], tuple[str, str, int]] = {}
         """Maps a server and a worker number to the worker's id, account and MiB."""
-        self.used = dict.fromkeys(ACCOUNTS, 0)
+        self.flex: set[str] = set()
+        """Ids of the workers that do background work only."""
+        self.cost = dict.fromkeys(ACCOUNTS, 0)
+        """Maps an account to its costs in parts of a micro-credit."""
         self.granted = dict.fromkeys(ACCOUNTS, STARTING * money.MICRO)
         self.made = 0
 
     def pass_by(self, ms: int) -> None:
         self.clock.pass_by(ms)
-        for _, account, mib in self.held.values():
-            self.used[account] += mib * ms
+        for worker, account, mib in self.held.values():
+            self.cost[account] += mib * ms * (FLEX_PARTS if worker in self.flex else GIB_HOUR_PARTS)
 
     def begin(self, server: int, number: int, account: str, mib: int) -> None:
         if (server, number) not in self.held:
@@ -64,6 +70,11 @@ class Bench:
         if known := self.held.get((server, number)):
             self.held[server, number] = (*known[:2], mib)
             self.labs[server].meter.resize(known[0], mib * MIB)
+
+    def set_flex(self, server: int, number: int, is_flex: bool) -> None:
+        if known := self.held.get((server, number)):
+            self.flex = self.flex | {known[0]} if is_flex else self.flex - {known[0]}
+            self.labs[server].meter.set_flex(known[0], is_flex=is_flex)
 
     def end(self, server: int, number: int) -> None:
         if known := self.held.pop((server, number), None):
@@ -85,6 +96,8 @@ class Bench:
                 self.begin(*rest)
             case ("resize", *rest):
                 self.resize(*rest)
+            case ("flex", *rest):
+                self.set_flex(*rest)
             case ("end", *rest):
                 self.end(*rest)
             case ("tick", server):
@@ -109,7 +122,7 @@ class Bench:
             await lab.tick()
         lab = self.labs[0]
         for account in ACCOUNTS:
-            expected = self.used[account] * GIB_HOUR_PARTS // money.PARTS
+            expected = self.cost[account] // money.PARTS
             assert await lab.charged(account) == expected
             async with lab.database.reading() as session:
                 balance = await balances.left(session, account)
@@ -149,9 +162,12 @@ def test_any_interleaving_costs_the_same(at_work, steps: list[tuple]) -> None:
     st.lists(st.integers(0, 10**12), max_size=50),
     st.integers(0, 10**9),
     st.integers(0, 10**9),
+    st.none() | st.integers(0, 10**9),
 )
-def test_any_split_of_a_holding_costs_the_same(split: list[int], memory: int, storage: int) -> None:
-    rates = price(1, hour=HOUR, memory=memory, storage=storage)
+def test_any_split_of_a_holding_costs_the_same(
+    split: list[int], memory: int, storage: int, flex: int | None
+) -> None:
+    rates = price(1, hour=HOUR, memory=memory, flex=flex, storage=storage)
     for kind in Kind:
         charged = carry = 0
         for mib_ms in split:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from stoker.base.errors import InvalidRequestError
-from stoker.base.fairness import CURRENT_CALLER, Party
+from stoker.base.fairness import CURRENT_CALLER, Party, Tier
 from stoker.base.ids import Prefix, new_id
+from stoker.platform.web.lists import PageQuery
 from stoker.runtime.metering import HOUR_MS
 from stoker.store import db
 from stoker.store.tables.keys import ApiKey
@@ -15,12 +16,21 @@ from stoker.store.tables.usage import UsageCount
 from stoker.tenancy.usage import reports
 from stoker.tenancy.usage.grouping import Grouping
 from stoker.tenancy.usage.repository import UsageSpan
-from stoker.tenancy.usage.schemas import UsageReport
+from stoker.tenancy.usage.schemas import HoldingEvent, UsageReport
 from tests.usage.support import ACCOUNT, HOUR, Lab
 
 DAYS, MIB_HOUR = 3, HOUR_MS
 FIRST_DAY = -(-HOUR // 24)
-GROUPED = ("deployment", "day", "hour", "key", "version", "day,deployment", "key,day,deployment")
+GROUPED = (
+    "deployment",
+    "day",
+    "hour",
+    "key",
+    "version",
+    "day,deployment",
+    "key,day,deployment",
+    "tier,day",
+)
 SPAN = UsageSpan(account_id=ACCOUNT, first=HOUR, end=(FIRST_DAY + DAYS) * 24)
 
 
@@ -106,6 +116,57 @@ class TestGroups:
             assert (row.requests, row.images) == (4 - number, 1 - number)
             assert row.input_tokens == 3 * 10**day
             assert (row.version_id, row.key_id) == (None, None)
+
+    async def test_by_tier(self, lab: Lab, used: Any) -> None:
+        """A tier has calls. Memory serves all of them, so it belongs to none."""
+        # The span ends now.
+        lab.clock.pass_by(-HOUR_MS)
+        for tier, times in ((Tier.FLEX, 3), (Tier.PRIORITY, 2)):
+            CURRENT_CALLER.set(Party(ACCOUNT, tier=tier))
+            for _ in range(times):
+                lab.serve("dep_0", input_tokens=7, output_tokens=2)
+        async with lab.database.transaction() as session:
+            old = {"id": "use_old", "account_id": ACCOUNT, "deployment_id": "dep_0", "model": "m"}
+            counts = dict.fromkeys(("errors", "images", "audio_ms", "video_ms"), 0)
+            counts |= {"requests": 5, "input_tokens": 1, "output_tokens": 0}
+            session.add(UsageCount(**old, **counts, hour=HOUR))
+        await lab.tick()
+        made = {row.tier: row for row in (await report(lab, "tier")).data}
+        assert {tier: (row.requests, row.output_tokens) for tier, row in made.items()} == {
+            "default": (3 * 7, 0),
+            "flex": (3, 6),
+            "priority": (2, 4),
+            None: (5, 0),
+        }
+        assert {tier for tier, row in made.items() if row.memory_mib_ms} == {None}
+        assert (made["flex"].deployment_id, made["flex"].model) == (None, None)
+
+    async def test_memory_of_background_work(self, lab: Lab) -> None:
+        """Memory at both prices is one sum, with the part of background work shown separately."""
+        lab.begin("rep_a", 1_024)
+        lab.meter.set_flex("rep_a", is_flex=True)
+        await lab.tick(HOUR_MS // 4)
+        lab.meter.set_flex("rep_a", is_flex=False)
+        await lab.tick(HOUR_MS // 4)
+        for _ in range(2):
+            (row,) = (await report(lab, "deployment")).data
+            assert (row.memory_mib_ms, row.memory_microcredits) == (1_024 * HOUR_MS // 2, 375_000)
+            assert (row.flex_mib_ms, row.flex_microcredits) == (1_024 * HOUR_MS // 4, 125_000)
+            assert (row.microcredits, row.flex_gib_hours) == (375_000, 0.25)
+            by_tier = {row.tier: row for row in (await report(lab, "tier")).data}
+            assert by_tier["flex"].microcredits == 125_000
+            assert by_tier[None].microcredits == 250_000
+            lab.meter.end("rep_a")
+            await lab.tick()
+        async with lab.database.reading() as session:
+            query = PageQuery(limit=10, order="asc")
+            listed = (await reports.events(session, SPAN, None, query)).data
+        kinds = [event for event in listed if isinstance(event, HoldingEvent)]
+        of_kinds = [(event.type, event.subject_id, event.microcredits) for event in kinds]
+        assert sorted(of_kinds) == [
+            ("flex", "rep_a", 125_000),
+            ("memory", "rep_a", 250_000),
+        ]
 
     async def test_in_the_order_that_is_asked_for(self, lab: Lab, used: Any) -> None:
         report_rows = (await report(lab, "deployment,day")).data

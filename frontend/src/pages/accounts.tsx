@@ -258,7 +258,8 @@ function Prices() {
           {prices.rows?.map((one) => (
             <li key={one.id}>
               <span class="grow">
-                {credits(one.memory_microcredits_per_gib_hour)} per GiB-hour of memory,{" "}
+                {credits(one.memory_microcredits_per_gib_hour)} per GiB-hour of memory (
+                {credits(one.flex_microcredits_per_gib_hour)} during background work),{" "}
                 {credits(one.storage_microcredits_per_gib_month)} per GiB-month of storage
               </span>
               <span class="note">from {moment(one.effective_from)}</span>

@@ -70,9 +70,11 @@ export default function Usage() {
                 <>
                   <p class="figure">{credits(total.microcredits)} credits</p>
                   <p class="note">
-                    {credits(total.memory_microcredits)} for memory, {credits(total.storage_microcredits)} for storage.{" "}
-                    {many(total.requests, "request")}, {many(total.errors, "error")},{" "}
-                    {many(total.input_tokens, "input token")}, {many(total.output_tokens, "output token")}.
+                    {credits(total.memory_microcredits)} for memory
+                    {total.flex_mib_ms > 0 && ` (${credits(total.flex_microcredits)} of it for background work)`},{" "}
+                    {credits(total.storage_microcredits)} for storage. {many(total.requests, "request")},{" "}
+                    {many(total.errors, "error")}, {many(total.input_tokens, "input token")},{" "}
+                    {many(total.output_tokens, "output token")}.
                   </p>
                 </>
               )}
@@ -128,7 +130,8 @@ function Balance({ found }: { found: Credits | undefined }) {
           <span class="figure">{credits(found.balance_microcredits)}</span>
           <span class="note block">
             {left != null && left < 3650 && `Enough for ${many(Math.floor(left), "day")} at the current rate. `}
-            {perGb(found.price.memory_microcredits_per_gib_hour)} per GB-hour of memory,{" "}
+            {perGb(found.price.memory_microcredits_per_gib_hour)} per GB-hour of memory (
+            {perGb(found.price.flex_microcredits_per_gib_hour)} during background work),{" "}
             {perGb(found.price.storage_microcredits_per_gib_month)} per GB-month of storage.
           </span>
         </p>

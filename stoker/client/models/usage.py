@@ -11,6 +11,12 @@ class Amounts(msgspec.Struct, kw_only=True):
     """Heard or spoken."""
     errors: int = 0
     """Requests that failed."""
+    flex_gib_hours: float = 0
+    """Rounded value in GiB hours."""
+    flex_mib_ms: int = 0
+    """Part of `memory_mib_ms` at the price of background work."""
+    flex_microcredits: int = 0
+    """Part of `memory_microcredits`."""
     images: int = 0
     """Made."""
     input_tokens: int = 0
@@ -37,6 +43,8 @@ class Amounts(msgspec.Struct, kw_only=True):
 class Price(msgspec.Struct, kw_only=True):
     created_at: str
     effective_from: str
+    flex_microcredits_per_gib_hour: int
+    """Price of memory while it serves background work only."""
     id: str
     memory_microcredits_per_gib_hour: int
     object: str = "price"
@@ -59,7 +67,9 @@ class Credits(msgspec.Struct, kw_only=True):
 
 
 if TYPE_CHECKING:
-    TransferKind: TypeAlias = Literal["opening", "grant", "correction", "memory", "storage"] | str
+    TransferKind: TypeAlias = (
+        Literal["opening", "grant", "correction", "memory", "flex", "storage"] | str
+    )
 else:
     TransferKind = str
 
@@ -78,8 +88,9 @@ class Transfer(msgspec.Struct, kw_only=True):
 
 
 class UsageEvent(msgspec.Struct, kw_only=True):
-    """Memory of one worker, or storage of one artifact, held during one hour. Counts by one
-    server of a key's calls to a deployment's version during one hour.
+    """Memory of one worker, or storage of one artifact, held during one hour. Memory at the
+    price of background work has the type `flex`. Counts by one server of a key's calls to
+    a deployment's version in one hour and tier.
     """
 
     deployment_id: str
@@ -110,6 +121,8 @@ class UsageEvent(msgspec.Struct, kw_only=True):
     mirrored: int | None = None
     output_tokens: int | None = None
     requests: int | None = None
+    tier: str | None = None
+    """Service tier of the calls. Null for calls recorded before tiers were tracked."""
     video_ms: int | None = None
 
 
@@ -123,6 +136,12 @@ class UsageRow(msgspec.Struct, kw_only=True):
     end: str
     errors: int = 0
     """Requests that failed."""
+    flex_gib_hours: float = 0
+    """Rounded value in GiB hours."""
+    flex_mib_ms: int = 0
+    """Part of `memory_mib_ms` at the price of background work."""
+    flex_microcredits: int = 0
+    """Part of `memory_microcredits`."""
     images: int = 0
     """Made."""
     input_tokens: int = 0
@@ -150,6 +169,10 @@ class UsageRow(msgspec.Struct, kw_only=True):
     storage_mib_ms: int = 0
     """MiB of storage times milliseconds."""
     storage_microcredits: int = 0
+    tier: str | None
+    """Service tier, with `group_by=tier`. Null for storage, for memory at the full price,
+    and for calls recorded before tiers were tracked.
+    """
     version_id: str | None
     """With `group_by=version`; null for usage of no version, or recorded before versions
     were tracked.

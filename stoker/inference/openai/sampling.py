@@ -8,7 +8,7 @@ from stoker.base.strict_json import Strict
 from stoker.inference.openai.answer_forms import FormFields
 from stoker.models.tasks.field_checks import CheckedFields, refusal
 from stoker.models.tasks.inputs import MAX_TOKEN_ID, checked_tokens
-from stoker.models.tasks.service_tier import TieredRequest
+from stoker.models.tasks.service_tier import PrioritizedRequest
 from stoker.wire import generation_request as wire
 from stoker.wire.generation_request import Sampling
 
@@ -73,7 +73,7 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class GenerationRequest(TieredRequest, ModelRequest, FormFields):
+class GenerationRequest(PrioritizedRequest, ModelRequest, FormFields):
     """Fields that chat and text completions share."""
 
     stream: bool | None = Field(

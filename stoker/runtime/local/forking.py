@@ -158,6 +158,9 @@ class ForkingLauncher:
                 self._logs.append(spec.deployment, f"{replica_id} ERROR not started: {why}")
             raise
 
+    def set_flex(self, replica_id: str, *, is_flex: bool) -> None:
+        self._processes.set_flex(replica_id, is_flex=is_flex)
+
     def quarantine(self, execution: Execution, reason: str) -> str:
         return self._conversions.quarantine(execution, reason)
 

@@ -12,6 +12,7 @@ from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.observed import DeploymentStats, Reason, ReplicaStats, Status
 from stoker.runtime.pool.draining import Draining
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
+from stoker.runtime.pool.flex_time import FlexTime
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Launcher, Limits
 from stoker.runtime.pool.queue import CallQueue
@@ -47,7 +48,8 @@ class DeploymentPool:
         self._launcher = launcher
         self._clock = clock
         self._state = State(spec, running, listener, clock)
-        self._queue = CallQueue(listener, clock)
+        self._queue = CallQueue(listener, clock, on_live=self._live_call_arrived)
+        self._flex_time = FlexTime(self._state, launcher, self._queue)
         self._draining = Draining(self._state, launcher, limits)
         self._sleeping = Sleeping(self._state, launcher, self._draining)
         self._starts = Starts(
@@ -58,7 +60,7 @@ class DeploymentPool:
             sleeping=self._sleeping,
             pace=self._queue.pace,
         )
-        self._router = Router(self._state, self._starts, self._queue)
+        self._router = Router(self._state, self._starts, self._queue, self._flex_time)
         self._ended = Batches()
         """Forward passes of replicas that have ended."""
 
@@ -97,6 +99,7 @@ class DeploymentPool:
         state = self._state
         is_other = not spec.runs_like(state.spec)
         state.update(spec, running=running)
+        self._flex_time.update()
         state.backoff.reset()
         if not running:
             self.stop(Reason.STOPPED_BY_USER)
@@ -184,6 +187,7 @@ class DeploymentPool:
     def tick(self) -> None:
         """Kills stuck replicas, starts missing ones and drains idle ones."""
         state = self._state
+        self._flex_time.update()
         self._draining.kill_stuck()
         if not state.running:
             return
@@ -193,6 +197,9 @@ class DeploymentPool:
         least = state.min_loaded if is_funded else 0
         self._starts.keep_loaded(least)
         self._draining.drain_idle(least, is_funded=is_funded)
+
+    def _live_call_arrived(self) -> None:
+        self._flex_time.update()
 
     def exited(self, replica: ReplicaHandle, status: int, *, out_of_memory: bool = False) -> None:
         """Handles the end of a replica's process.

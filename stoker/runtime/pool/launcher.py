@@ -62,6 +62,10 @@ class Launcher(Protocol):
         """Marks a replica that is about to end: its memory will be free."""
         ...
 
+    def set_flex(self, replica_id: str, *, is_flex: bool) -> None:
+        """Sets whether a replica's memory costs the price of background work from now on."""
+        ...
+
     def is_funded(self, spec: DeploymentSpec) -> bool:
         """Returns True if the account can pay for the memory that it holds."""
         ...

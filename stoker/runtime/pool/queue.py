@@ -3,6 +3,7 @@ their outcomes.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -93,15 +94,30 @@ class _Lane:
 
 
 class CallQueue:
-    def __init__(self, listener: RuntimeListener, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        listener: RuntimeListener,
+        clock: Callable[[], float],
+        on_live: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            on_live: is called when a live call arrives.
+        """
         self._listener = listener
         self._clock = clock
+        self._on_live = on_live
+        self._last_live = -math.inf
         self._live, self._background = _Lane(), _Lane()
         self.pace = Pace(clock)
         self.demand = Demand(clock)
 
     def __len__(self) -> int:
         return self._live.calls + self._background.calls
+
+    def is_quiet(self, for_s: float) -> bool:
+        """Returns True if there is no live call, and none has ended within some seconds."""
+        return not self._live.calls and self._clock() - self._last_live >= for_s
 
     def place(
         self,
@@ -133,6 +149,7 @@ class CallQueue:
         if within_s is not None and is_steady and ahead:
             self._check_deadline(ahead, within_s)
         lane.enter(key)
+        self._on_live()
         self.demand.add()
         record = Record(begun=self._clock(), is_copy=party.is_copy, adapter=adapter)
         return QueuePlace(self, record, spec, party=party, ahead=ahead, within_s=within_s)
@@ -172,6 +189,7 @@ class CallQueue:
         elif record.outcome == InferenceTimeoutError.code and place.within_s is not None:
             self.pace.given_up(place.ahead, place.within_s)
         self._live.leave(party.key)
+        self._last_live = self._clock()
         self._report(record, place.spec)
 
     def _report(self, record: Record, spec: DeploymentSpec) -> None:

@@ -1,6 +1,7 @@
 """Routes a call: its place in the queue, a ready replica, and the answer."""
 
 from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, nullcontext
 
 from stoker.base.errors import (
     CapacityError,
@@ -12,6 +13,7 @@ from stoker.base.errors import (
 from stoker.base.fairness import CURRENT_CALLER
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
 from stoker.runtime.observed import Reason
+from stoker.runtime.pool.flex_time import FlexTime
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.pending_calls import WorkerLostError, WorkerTakenError
 from stoker.runtime.pool.queue import BACKGROUND_RETRY_S, CallQueue
@@ -30,10 +32,11 @@ BACKGROUND_LOOK_S = 1.0
 
 
 class Router:
-    def __init__(self, state: State, starts: Starts, queue: CallQueue) -> None:
+    def __init__(self, state: State, starts: Starts, queue: CallQueue, flex_time: FlexTime) -> None:
         self._state = state
         self._starts = starts
         self._queue = queue
+        self._flex_time = flex_time
         self.waiting = 0
         """Calls that wait for a replica, without background calls."""
         self._wanted_at = 0.0
@@ -67,7 +70,8 @@ class Router:
                 replica = await self._ready_replica(ready_by, busy_at)
                 record.mark_given(state.clock())
                 try:
-                    return await replica.call(call, record.stats, on_progress, timeout_s)
+                    with self._working(replica):
+                        return await replica.call(call, record.stats, on_progress, timeout_s)
                 except TimeoutError:
                     raise _timeout(timeout_s) from None
                 except WorkerTakenError:
@@ -97,7 +101,10 @@ class Router:
                 record.mark_given(state.clock())
                 begun = False
                 try:
-                    with replica.sending(call, record.stats) as answer:
+                    with (
+                        self._working(replica),
+                        replica.sending(call, record.stats) as answer,
+                    ):
                         while part := await answer.next_streamed(timeout_s, keep_alive):
                             begun = True
                             yield part
@@ -113,6 +120,12 @@ class Router:
                         break
                     attempt += 1
             raise _lost(why)
+
+    def _working(self, replica: ReplicaHandle) -> AbstractContextManager[None]:
+        """Returns a context that bills the work of a background call."""
+        if CURRENT_CALLER.get().tier.is_background:
+            return self._flex_time.working(replica.id)
+        return nullcontext()
 
     async def _ready_replica(self, ready_by: float, busy_at: int = SCALE_UP_AT) -> ReplicaHandle:
         """Returns the least busy replica. Starts exactly one if none exists.

@@ -42,6 +42,7 @@ def of_calls(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
         ((row, row.tally.waited.buckets, row.tally.waited.total) for row in rows),
     )
     yield from _of_versions(rows)
+    yield from _of_tiers(rows)
     yield from _worked_on(rows)
 
 
@@ -145,6 +146,36 @@ def _of_versions(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
                 requests.add_metric([*name, outcome, str(is_copy).lower()], count)
             seconds.add_metric(name, tally.seconds.buckets, tally.seconds.total)
     return requests, seconds
+
+
+def _of_tiers(rows: Sequence[MetricsRow]) -> Iterable[Metric]:
+    """Yields metrics per service tier. A tier has series from its first call on."""
+    labels = [*MODEL, "tier"]
+    requests = CounterMetricFamily(
+        "stoker_tier_requests",
+        "Calls per service tier. Copies of mirrored calls are `flex`.",
+        labels=[*labels, "outcome"],
+    )
+    tokens = CounterMetricFamily(
+        "stoker_tier_tokens",
+        "Tokens per service tier that models read (`input`) and wrote (`output`).",
+        labels=[*labels, "direction"],
+    )
+    queued = HistogramMetricFamily(
+        "stoker_tier_queue_seconds",
+        "Time of answered calls per service tier until their computation; for language models "
+        "until the first token.",
+        labels=labels,
+    )
+    for row in rows:
+        for tier, tally in list(row.tally.tiers.items()):
+            name = (*_model(row), tier.value)
+            for outcome, count in list(tally.outcomes.items()):
+                requests.add_metric([*name, outcome], count)
+            for direction in ("input", "output"):
+                tokens.add_metric([*name, direction], tally.counts[f"{direction}_tokens"])
+            queued.add_metric(name, tally.queued.buckets, tally.queued.total)
+    return requests, tokens, queued
 
 
 def _worked_on(rows: Sequence[MetricsRow]) -> Iterable[Metric]:

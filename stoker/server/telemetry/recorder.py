@@ -11,6 +11,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
+from stoker.base.fairness import CURRENT_CALLER
 from stoker.platform.resource import Source
 from stoker.registry.deployments.directory import Directory
 from stoker.runtime.interface import Runtime
@@ -71,7 +72,8 @@ class Metrics(RuntimeListener):
 
     def served(self, call: Served) -> None:
         tally = self._tallies.get(call.deployment_id) or self._tally(call.deployment_id)
-        tally.add(call)
+        # The listener runs in the context of the task that made the call.
+        tally.add(call, CURRENT_CALLER.get().tier)
 
     def answered(self, route: str | None, method: str, status: int, seconds: float) -> None:
         """Counts a finished HTTP request. `route` is the route's template, because clients choose

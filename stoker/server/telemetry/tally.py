@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stoker.runtime.listening import Served
+from stoker.base.fairness import Tier
+from stoker.runtime.listening import OK, Served
 from stoker.runtime.observed import DeploymentStats, Reason, Status
 from stoker.server.telemetry.histogram import Histogram
 
@@ -41,6 +42,25 @@ class VersionTally:
 
 
 @dataclass(slots=True, eq=False)
+class TierTally:
+    """Counters of the calls of one service tier to a deployment."""
+
+    outcomes: Counter[str] = field(default_factory=Counter[str])
+    counts: Counter[str] = field(default_factory=Counter[str])
+    """Sums of `Served.counts`."""
+    queued: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+
+    def add(self, call: Served) -> None:
+        self.outcomes[call.outcome] += 1
+        for name, count in call.counts.items():
+            self.counts[name] += count
+        if call.outcome == OK:
+            # Language models report the queue as a part of the time to the first token.
+            in_replica_us = call.times.get("queue") or call.times.get("first_token") or 0
+            self.queued.observe(call.waited_s + in_replica_us / 1_000_000)
+
+
+@dataclass(slots=True, eq=False)
 class DeploymentTally:
     """Counters of one deployment."""
 
@@ -56,8 +76,10 @@ class DeploymentTally:
     losses: Counter[str] = field(default_factory=Counter[str])
     versions: dict[str, VersionTally] = field(default_factory=dict[str, VersionTally])
     """Counters by version id."""
+    tiers: dict[Tier, TierTally] = field(default_factory=dict[Tier, TierTally])
 
-    def add(self, call: Served) -> None:
+    def add(self, call: Served, tier: Tier) -> None:
+        """Counts a call of a service tier."""
         self.outcomes[call.outcome] += 1
         self.waited.observe(call.waited_s)
         if call.seconds:
@@ -67,6 +89,9 @@ class DeploymentTally:
             self.counts[name] += count
         if call.version_id:
             self._of_version(call.version_id).add(call)
+        if tier not in self.tiers:
+            self.tiers[tier] = TierTally()
+        self.tiers[tier].add(call)
 
     def count_change(self, status: Status, reason: Reason) -> None:
         """Counts an event of `RuntimeListener.changed`."""

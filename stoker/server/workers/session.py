@@ -60,7 +60,8 @@ class WorkerSession(CallSession):
         if getattr(body, "response_format", None) == "url":
             # The answer has links to files, which only the server stores.
             raise HandOverError
-        if getattr(body, "service_tier", None) is not None:
+        fields = vars(body)
+        if fields.get("service_tier") is not None or fields.get("priority") is not None:
             # Only the server knows which tiers the key may use.
             raise HandOverError
         self._user = getattr(body, "user", None)

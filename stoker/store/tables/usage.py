@@ -6,10 +6,20 @@ from sqlalchemy.orm import Mapped, mapped_column
 from stoker.store.db import Base, UtcDateTime
 from stoker.store.open_enum import OpenEnum
 
+FLEX_SUFFIX = ".flex"
+"""End of the subject of a holding at the price of background work. A worker may have two holdings
+in one hour.
+"""
+
 
 class Kind(OpenEnum):
     MEMORY = "memory"
+    FLEX = "flex"
+    """Memory of replicas while it costs the price of background work."""
     STORAGE = "storage"
+
+
+MEMORY_KINDS = (Kind.MEMORY, Kind.FLEX)
 
 
 class Holding(Base):
@@ -28,7 +38,7 @@ class Holding(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     kind: Mapped[str] = mapped_column(String(8))
     subject_id: Mapped[str] = mapped_column(String(40))
-    """Id of the worker or artifact."""
+    """Id of the worker or artifact. Of `Kind.FLEX`, the worker's id with `FLEX_SUFFIX`."""
     account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
     deployment_id: Mapped[str | None] = mapped_column(String(40))
     version_id: Mapped[str | None] = mapped_column(String(40))
@@ -57,7 +67,9 @@ class Holding(Base):
 
 
 class UsageCount(Base):
-    """Counts by one server of a key's calls to a version of a deployment during one hour."""
+    """Counts by one server of a key's calls to a version of a deployment in a tier during one
+    hour.
+    """
 
     __tablename__ = "usage_counts"
     __table_args__ = (
@@ -76,6 +88,8 @@ class UsageCount(Base):
     """Key of the calls. None for calls by the server itself, or for rows from before keys were
     recorded.
     """
+    tier: Mapped[str | None] = mapped_column(String(16))
+    """Service tier of the calls. None for rows from before tiers were recorded."""
     model: Mapped[str] = mapped_column(String(128))
     hour: Mapped[int]
     requests: Mapped[int] = mapped_column(BigInteger)
@@ -98,6 +112,10 @@ class Price(Base):
     version: Mapped[int] = mapped_column(unique=True)
     memory: Mapped[int] = mapped_column(BigInteger)
     """Price of memory in micro-credits per GiB-hour."""
+    flex: Mapped[int | None] = mapped_column(BigInteger)
+    """Price of memory during background work. None in versions from before it was stored: the
+    price of memory.
+    """
     storage: Mapped[int] = mapped_column(BigInteger)
     """Price of storage in micro-credits per GiB-month of 30 days."""
     hour: Mapped[int]
@@ -106,10 +124,13 @@ class Price(Base):
 
 
 class TransferKind(OpenEnum):
+    """Kind of a transfer. Charges have the kinds of their holdings."""
+
     OPENING = "opening"
     GRANT = "grant"
     CORRECTION = "correction"
     MEMORY = "memory"
+    FLEX = "flex"
     STORAGE = "storage"
 
 

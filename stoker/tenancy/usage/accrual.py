@@ -8,7 +8,7 @@ from stoker.base.ids import Prefix, new_id
 from stoker.runtime.metering import HOUR_MS
 from stoker.runtime.metering import Holding as ReportedHolding
 from stoker.store.db import Session
-from stoker.store.tables.usage import Holding, Kind, UsageCount
+from stoker.store.tables.usage import FLEX_SUFFIX, MEMORY_KINDS, Holding, Kind, UsageCount
 from stoker.tenancy.usage import repository
 from stoker.tenancy.usage.counts import Counted
 from stoker.tenancy.usage.ledger import Ledger
@@ -30,15 +30,15 @@ async def write_held(
     changes nothing.
     """
     known = await repository.holdings(
-        session, {holding.worker_id for holding in reported}, {holding.hour for holding in reported}
+        session, {_subject(holding) for holding in reported}, {holding.hour for holding in reported}
     )
     for holding in reported:
-        row = known.get((holding.worker_id, holding.hour))
+        row = known.get((_subject(holding), holding.hour))
         if row is None:
             row = _begun(
                 prices,
-                kind=Kind.MEMORY,
-                subject_id=holding.worker_id,
+                kind=Kind.FLEX if holding.is_flex else Kind.MEMORY,
+                subject_id=_subject(holding),
                 account_id=holding.account_id,
                 deployment_id=holding.deployment_id,
                 version_id=holding.version_id or None,
@@ -72,6 +72,7 @@ async def write_counted(session: Session, reported: Sequence[Counted]) -> None:
                 deployment_id=count.deployment_id,
                 version_id=count.version_id or None,
                 key_id=keys.get(count.key),
+                tier=count.tier.value,
                 model=count.model,
                 hour=count.hour,
             )
@@ -105,7 +106,7 @@ async def end_lost(session: Session, now_ms: int) -> None:
     tick.
     """
     for row in await repository.unsettled(session):
-        if row.kind == Kind.MEMORY and row.ended_ms < now_ms - STALE_MS:
+        if row.kind in MEMORY_KINDS and row.ended_ms < now_ms - STALE_MS:
             row.is_final = True
             row.settle()
 
@@ -114,8 +115,12 @@ async def charge(session: Session, ledger: Ledger, prices: PriceList, now_ms: in
     """Charges all final holdings. Leaves kinds of a later release to its servers."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     for row in await repository.unsettled(session):
-        if row.is_final and row.kind in (Kind.MEMORY, Kind.STORAGE):
+        if row.is_final and row.kind in (*MEMORY_KINDS, Kind.STORAGE):
             await ledger.charge(row, prices.version(row.price_version), now)
+
+
+def _subject(holding: ReportedHolding) -> str:
+    return holding.worker_id + FLEX_SUFFIX if holding.is_flex else holding.worker_id
 
 
 def _advance(

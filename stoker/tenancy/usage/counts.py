@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from stoker.base.fairness import CURRENT_CALLER
+from stoker.base.fairness import CURRENT_CALLER, Tier
 from stoker.base.ids import Prefix, new_id
 from stoker.runtime.listening import CANCELLED, OK, RuntimeListener, Served
 from stoker.runtime.metering import HOUR_MS
@@ -35,7 +35,7 @@ def amounts(call: Served) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """This server's counts so far for a key, a version and an hour.
+    """This server's counts so far for a key, a version, a tier and an hour.
 
     Counts only grow. A repeated report with the same id replaces the earlier one. If the outcome of
     a commit is unknown, nothing is counted twice.
@@ -48,6 +48,7 @@ class Counted:
     """Id of the version. Empty if the deployment has no separate version."""
     key: str
     """Public id of the key. Empty if the server itself made the calls."""
+    tier: Tier
     model: str
     hour: int
     values: Mapping[str, int]
@@ -65,7 +66,7 @@ class _CountRow:
 class Counts(RuntimeListener):
     def __init__(self, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._wall_ms = wall_ms
-        self._rows: dict[tuple[str, str, str, int], _CountRow] = {}
+        self._rows: dict[tuple[str, str, str, Tier, int], _CountRow] = {}
 
     def served(self, call: Served) -> None:
         # The listener runs in the context of the task that made the call.
@@ -73,8 +74,8 @@ class Counts(RuntimeListener):
         if collected is not None and not call.is_copy:
             collected.append(call)
             return
-        asked_by = CURRENT_CALLER.get().key
-        of = (call.deployment_id, call.version_id, asked_by, self._wall_ms() // HOUR_MS)
+        caller, hour = CURRENT_CALLER.get(), self._wall_ms() // HOUR_MS
+        of = (call.deployment_id, call.version_id, caller.key, caller.tier, hour)
         if of not in self._rows:
             self._rows[of] = _CountRow(call.account_id, call.model)
         values = self._rows[of].values
@@ -90,20 +91,20 @@ class Counts(RuntimeListener):
                 deployment_id=deployment_id,
                 version_id=version_id,
                 key=key,
+                tier=tier,
                 model=row.model,
                 hour=hour,
                 values=dict(row.values),
             )
-            for (deployment_id, version_id, key, hour), row in self._rows.items()
+            for (deployment_id, version_id, key, tier, hour), row in self._rows.items()
             if row.reported != row.values
         ]
 
     def acknowledge(self, reported: Sequence[Counted]) -> None:
         """Marks counts as stored. Forgets stored counts of other hours than the current one."""
         for count in reported:
-            if row := self._rows.get(
-                (count.deployment_id, count.version_id, count.key, count.hour)
-            ):
+            of = (count.deployment_id, count.version_id, count.key, count.tier, count.hour)
+            if row := self._rows.get(of):
                 row.reported = count.values
         this_hour = self._wall_ms() // HOUR_MS
         for of, row in list(self._rows.items()):

@@ -74,8 +74,8 @@ async def get_usage(
     ] = None,
     accept: Annotated[str, Header(max_length=512)] = "",
 ) -> UsageReport | Response:
-    """Get the account's usage, summed by deployment, version, key, day and hour (UTC), as JSON or
-    CSV.
+    """Get the account's usage, summed by deployment, version, key, tier, day and hour (UTC), as
+    JSON or CSV.
     """
     grouping = Grouping.of(group_by)
     usage_span = reports.span(account_id, start, end, grouping, frozenset(deployment_id or ()))

@@ -10,16 +10,17 @@ from typing import Any, Literal, get_args
 import orjson
 
 from stoker.base.errors import InvalidRequestError
-from stoker.store.tables.usage import Holding
+from stoker.base.fairness import Tier
+from stoker.store.tables.usage import Holding, Kind
 
-Group = Literal["deployment", "version", "day", "hour", "key"]
+Group = Literal["deployment", "version", "day", "hour", "key", "tier"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 MOST_TEXT = 64
 PATTERN = "^({0})(,({0}))*$".format("|".join(GROUPS))
 
 HOURS_A_DAY = 24
 TIMES: tuple[Group, ...] = ("day", "hour")
-_EITHER: tuple[tuple[Group, ...], ...] = (TIMES, ("deployment", "version"), ("key",))
+_EITHER: tuple[tuple[Group, ...], ...] = (TIMES, ("deployment", "version"), ("key",), ("tier",))
 """Groups that exclude each other: an hour implies its day, and a version its deployment."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MOST_HOUR = 10**8
@@ -67,6 +68,7 @@ class Grouping:
             "day": row.hour // HOURS_A_DAY,
             "hour": row.hour,
             "key": None,
+            "tier": Tier.FLEX.value if row.kind == Kind.FLEX else None,
         }
         return tuple(values[group] for group in self.groups)
 

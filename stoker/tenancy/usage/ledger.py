@@ -14,7 +14,7 @@ STORAGE = "operator:storage"
 CLOSED = "accounts:closed"
 """Book that holds the total balance of deleted accounts."""
 
-_INCOME = {TransferKind.MEMORY: MEMORY, TransferKind.STORAGE: STORAGE}
+_INCOME = {TransferKind.MEMORY: MEMORY, TransferKind.FLEX: MEMORY, TransferKind.STORAGE: STORAGE}
 
 
 def book_of(account_id: str) -> str:

@@ -14,10 +14,17 @@ LARGEST = 10**18
 """Maximum absolute balance of a book in micro-credits."""
 
 
+def flex_rate(price: Price) -> int:
+    """Returns the price of memory during background work, in micro-credits per GiB-hour."""
+    return price.memory if price.flex is None else price.flex
+
+
 def parts(kind: str, mib_ms: int, price: Price) -> int:
     """Returns the cost of MiB-milliseconds in parts of a micro-credit."""
     if kind == Kind.MEMORY:
         return mib_ms * price.memory * MONTH_HOURS
+    if kind == Kind.FLEX:
+        return mib_ms * flex_rate(price) * MONTH_HOURS
     return mib_ms * price.storage
 
 

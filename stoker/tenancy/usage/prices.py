@@ -61,10 +61,12 @@ async def post(session: Session, request: schemas.PriceCreate) -> Price:
                 param="effective_from",
             )
     known = await repository.prices(session)
+    memory, flex = request.memory_microcredits_per_gib_hour, request.flex_microcredits_per_gib_hour
     price = Price(
         id=new_id(Prefix.PRICE),
         version=known[-1].version + 1,
-        memory=request.memory_microcredits_per_gib_hour,
+        memory=memory,
+        flex=memory // 2 if flex is None else flex,
         storage=request.storage_microcredits_per_gib_month,
         hour=hour,
         created_at=now,

@@ -11,7 +11,7 @@ from stoker.base.errors import InvalidRequestError
 from stoker.platform.web.lists import ListResponse, PageQuery
 from stoker.store import db
 from stoker.store.db import Session
-from stoker.store.tables.usage import Holding, Kind
+from stoker.store.tables.usage import MEMORY_KINDS, Holding, Kind
 from stoker.tenancy.usage import money, repository, schemas
 from stoker.tenancy.usage.grouping import HOURS_A_DAY, Grouping, Key
 from stoker.tenancy.usage.prices import PriceList, hour_of
@@ -91,6 +91,7 @@ async def usage(
     names = await repository.key_names(session, asked.account_id, keys) if keys else {}
     for amounts in (total, *(line.amounts for line in lines.values())):
         amounts.memory_gib_hours = schemas.gib_hours(amounts.memory_mib_ms)
+        amounts.flex_gib_hours = schemas.gib_hours(amounts.flex_mib_ms)
         amounts.storage_gib_hours = schemas.gib_hours(amounts.storage_mib_ms)
     has_more = len(rows) > limit
     return schemas.UsageReport(
@@ -140,7 +141,7 @@ def accrued(row: Holding, prices: PriceList) -> int:
 def as_csv(report: schemas.UsageReport) -> str:
     """Formats a report's rows as CSV (RFC 4180) with a header line."""
     out = io.StringIO()
-    first = ["start", "end", "deployment_id", "version_id", "model", "key_id", "key_name"]
+    first = ["start", "end", "deployment_id", "version_id", "model", "key_id", "key_name", "tier"]
     fields = [*first, *Amounts.model_fields]
     writer = csv.DictWriter(out, fields)
     writer.writeheader()
@@ -157,7 +158,9 @@ def _amounts(sums: Sequence[Any]) -> Amounts:
 
 def _accrue(amounts: Amounts, kind: str, microcredits: int) -> None:
     amounts.microcredits += microcredits
-    if kind == Kind.MEMORY:
+    if kind == Kind.FLEX:
+        amounts.flex_microcredits += microcredits
+    if kind in MEMORY_KINDS:
         amounts.memory_microcredits += microcredits
     else:
         amounts.storage_microcredits += microcredits
@@ -179,6 +182,7 @@ def _row(
         model=line.name if is_ones else None,
         key_id=key_id,
         key_name=key_names.get(key_id) if key_id else None,
+        tier=grouping.value("tier", key),
     )
 
 

@@ -20,12 +20,21 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import InstrumentedAttribute
 
+from stoker.base.fairness import Tier
 from stoker.platform.web.lists import Page, PageQuery, fetch_page
 from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.artifacts import Artifact, Upload
 from stoker.store.tables.keys import ApiKey
-from stoker.store.tables.usage import Book, Holding, Kind, Price, Transfer, UsageCount
+from stoker.store.tables.usage import (
+    MEMORY_KINDS,
+    Book,
+    Holding,
+    Kind,
+    Price,
+    Transfer,
+    UsageCount,
+)
 from stoker.tenancy.usage.grouping import HOURS_A_DAY, TIMES, Group, Grouping, Key
 
 COUNTS = (
@@ -38,7 +47,14 @@ COUNTS = (
     UsageCount.audio_ms,
     UsageCount.video_ms,
 )
-HELD = ("memory_mib_ms", "memory_microcredits", "storage_mib_ms", "storage_microcredits")
+HELD = (
+    "memory_mib_ms",
+    "memory_microcredits",
+    "flex_mib_ms",
+    "flex_microcredits",
+    "storage_mib_ms",
+    "storage_microcredits",
+)
 SUMS = (*HELD, *(count.key for count in COUNTS))
 _AT_ONCE = 5_000
 """Maximum number of values per statement. Databases accept some tens of thousands."""
@@ -216,17 +232,19 @@ async def total(session: Session, span: UsageSpan) -> Sequence[Any]:
 
 
 def _held(span: UsageSpan, grouping: Grouping) -> Select[*tuple[Any, ...]]:
-    def of(kind: Kind, column: InstrumentedAttribute[int]) -> ColumnElement[int]:
-        return case((Holding.kind == kind, column), else_=0)
+    def of(column: InstrumentedAttribute[int], *kinds: Kind) -> ColumnElement[int]:
+        return case((Holding.kind.in_(kinds), column), else_=0)
 
     columns: list[Any] = [
         *_keys(Holding, grouping),
         Holding.name.label("name"),
         Holding.deployment_id.label("deployment_id"),
-        of(Kind.MEMORY, Holding.mib_ms).label("memory_mib_ms"),
-        of(Kind.MEMORY, Holding.charged_microcredits).label("memory_microcredits"),
-        of(Kind.STORAGE, Holding.mib_ms).label("storage_mib_ms"),
-        of(Kind.STORAGE, Holding.charged_microcredits).label("storage_microcredits"),
+        of(Holding.mib_ms, *MEMORY_KINDS).label("memory_mib_ms"),
+        of(Holding.charged_microcredits, *MEMORY_KINDS).label("memory_microcredits"),
+        of(Holding.mib_ms, Kind.FLEX).label("flex_mib_ms"),
+        of(Holding.charged_microcredits, Kind.FLEX).label("flex_microcredits"),
+        of(Holding.mib_ms, Kind.STORAGE).label("storage_mib_ms"),
+        of(Holding.charged_microcredits, Kind.STORAGE).label("storage_microcredits"),
         *(literal(0).label(count.key) for count in COUNTS),
     ]
     return select(*columns).where(span.of(Holding))
@@ -245,13 +263,17 @@ def _counted(span: UsageSpan, grouping: Grouping) -> Select[*tuple[Any, ...]]:
 
 def _keys(table: type[Holding] | type[UsageCount], grouping: Grouping) -> list[Any]:
     # Holdings belong to a deployment, not to the key that calls it.
-    key = UsageCount.key_id if table is UsageCount else cast(null(), String(40))
+    is_of_calls = table is UsageCount
+    key = UsageCount.key_id if is_of_calls else cast(null(), String(40))
+    is_flex = (Holding.kind == Kind.FLEX, Tier.FLEX.value)
+    tier = UsageCount.tier if is_of_calls else case(is_flex, else_=cast(null(), String(16)))
     columns: dict[Group, Any] = {
         "deployment": table.deployment_id,
         "version": table.version_id,
         "day": table.hour // HOURS_A_DAY,
         "hour": table.hour,
         "key": key,
+        "tier": tier,
     }
     return [columns[group].label(group) for group in grouping.groups]
 

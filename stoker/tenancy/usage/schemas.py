@@ -28,6 +28,9 @@ class Price(ResponseModel):
     object: Literal["price"] = "price"
     version: int
     memory_microcredits_per_gib_hour: int
+    flex_microcredits_per_gib_hour: int = Field(
+        description="Price of memory while it serves background work only."
+    )
     storage_microcredits_per_gib_month: int = Field(description="A month has 30 days.")
     effective_from: UtcString
     created_at: UtcString
@@ -38,6 +41,7 @@ class Price(ResponseModel):
             id=row.id,
             version=row.version,
             memory_microcredits_per_gib_hour=row.memory,
+            flex_microcredits_per_gib_hour=money.flex_rate(row),
             storage_microcredits_per_gib_month=row.storage,
             effective_from=hour_begin(row.hour),
             created_at=row.created_at,
@@ -46,10 +50,24 @@ class Price(ResponseModel):
 
 class PriceCreate(RequestModel):
     memory_microcredits_per_gib_hour: Rate
+    flex_microcredits_per_gib_hour: Rate | None = Field(
+        default=None,
+        description="Price of memory while it serves background work only. At most that of memory; "
+        "default: half of it.",
+    )
     storage_microcredits_per_gib_month: Rate = Field(description="A month has 30 days.")
     effective_from: AwareDatetime | None = Field(
         default=None, description="A full hour in the future; default: the next one."
     )
+
+    @model_validator(mode="after")
+    def _discounted(self) -> "PriceCreate":
+        flex = self.flex_microcredits_per_gib_hour
+        if flex is not None and flex > self.memory_microcredits_per_gib_hour:
+            raise ValueError(
+                "flex_microcredits_per_gib_hour must be at most memory_microcredits_per_gib_hour"
+            )
+        return self
 
 
 class Credits(ResponseModel):
@@ -117,6 +135,11 @@ class Amounts(ResponseModel):
     memory_mib_ms: int = Field(default=0, description="MiB of memory times milliseconds.")
     memory_gib_hours: float = Field(default=0, description="Rounded value in GiB hours.")
     memory_microcredits: int = 0
+    flex_mib_ms: int = Field(
+        default=0, description="Part of `memory_mib_ms` at the price of background work."
+    )
+    flex_gib_hours: float = Field(default=0, description="Rounded value in GiB hours.")
+    flex_microcredits: int = Field(default=0, description="Part of `memory_microcredits`.")
     storage_mib_ms: int = Field(default=0, description="MiB of storage times milliseconds.")
     storage_gib_hours: float = Field(default=0, description="Rounded value in GiB hours.")
     storage_microcredits: int = 0
@@ -155,6 +178,12 @@ class UsageRow(Amounts):
     key_name: str | None = Field(
         description="Current name of the key. Null if it has no name or no longer exists."
     )
+    tier: str | None = Field(
+        description=(
+            "Service tier, with `group_by=tier`. Null for storage, for memory at the full price, "
+            "and for calls recorded before tiers were tracked."
+        )
+    )
 
 
 class UsageReport(ResponseModel):
@@ -169,7 +198,9 @@ class UsageReport(ResponseModel):
 
 
 class HoldingEvent(ResponseModel):
-    """Memory of one worker, or storage of one artifact, held during one hour."""
+    """Memory of one worker, or storage of one artifact, held during one hour. Memory at the price
+    of background work has the type `flex`.
+    """
 
     id: str
     object: Literal["usage.event"] = "usage.event"
@@ -195,7 +226,7 @@ class HoldingEvent(ResponseModel):
             deployment_id=row.deployment_id,
             version_id=row.version_id,
             name=row.name,
-            subject_id=row.subject_id,
+            subject_id=row.subject_id.removesuffix(models.FLEX_SUFFIX),
             hour=hour_begin(row.hour),
             started_at=moment(row.started_ms),
             ended_at=moment(row.ended_ms),
@@ -208,7 +239,7 @@ class HoldingEvent(ResponseModel):
 
 
 class CountEvent(ResponseModel):
-    """Counts by one server of a key's calls to a deployment's version during one hour."""
+    """Counts by one server of a key's calls to a deployment's version in one hour and tier."""
 
     id: str
     object: Literal["usage.event"] = "usage.event"
@@ -220,6 +251,9 @@ class CountEvent(ResponseModel):
             "Key that made the calls. Null for the server's own calls, and for calls "
             "recorded before keys were tracked."
         )
+    )
+    tier: str | None = Field(
+        description="Service tier of the calls. Null for calls recorded before tiers were tracked."
     )
     name: str = Field(description="The model's.")
     hour: UtcString
@@ -239,6 +273,7 @@ class CountEvent(ResponseModel):
             deployment_id=row.deployment_id,
             version_id=row.version_id,
             key_id=row.key_id,
+            tier=row.tier,
             name=row.model,
             hour=hour_begin(row.hour),
             requests=row.requests,
@@ -253,7 +288,7 @@ class CountEvent(ResponseModel):
 
 
 UsageEvent = HoldingEvent | CountEvent
-EventType = Literal["memory", "storage", "calls"]
+EventType = Literal["memory", "flex", "storage", "calls"]
 
 
 def gib_hours(mib_ms: int) -> float:

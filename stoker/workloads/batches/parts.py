@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from stoker.base.errors import StokerError
+from stoker.base.fairness import Tier
 from stoker.base.ids import Prefix, made_at, new_id
 from stoker.platform.web.disk import full_disk_reported
 from stoker.platform.web.outage import lost_store_reported
@@ -190,6 +191,7 @@ class BatchPartWriter:
                     deployment_id=row.deployment_id,
                     version_id=version_id or None,
                     key_id=row.key_id,
+                    tier=Tier.FLEX.value,
                     model=row.model or "",
                     hour=hour,
                     **dict.fromkeys(NAMES, 0),

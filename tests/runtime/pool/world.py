@@ -89,6 +89,8 @@ class Launcher:
         self.lasting = False
         self.too_large = False
         self.funded = True
+        self.prices: list[tuple[float, str, bool]] = []
+        """Changes to the price of background work and back, with their times."""
         self.quarantined: list[tuple[Execution, str]] = []
         self.memory = asyncio.Event()
         self.memory.set()
@@ -123,6 +125,9 @@ class Launcher:
         return "It needs 3 GiB."
 
     def ending(self, replica_id: str) -> None: ...
+
+    def set_flex(self, replica_id: str, *, is_flex: bool) -> None:
+        self.prices.append((self.clock(), replica_id, is_flex))
 
     def is_funded(self, spec: DeploymentSpec) -> bool:
         return self.funded
@@ -206,14 +211,19 @@ class Recorder(RuntimeListener):
 class World:
     def __init__(self, listener: RuntimeListener | None = None, **spec: Any) -> None:
         self.clock = Clock()
-        self.launcher = Launcher(self.clock)
         self.recorder = Recorder()
+        self._spec, self._listener = replace(SPEC, **spec), listener or self.recorder
+        self.use(Launcher(self.clock))
+
+    def use(self, launcher: Launcher) -> None:
+        """Starts again with another launcher."""
+        self.launcher = launcher
         self.pool = DeploymentPool(
-            spec=replace(SPEC, **spec),
+            spec=self._spec,
             running=True,
-            launcher=self.launcher,
+            launcher=launcher,
             limits=LIMITS,
-            listener=listener or self.recorder,
+            listener=self._listener,
             clock=self.clock,
         )
 

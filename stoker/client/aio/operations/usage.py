@@ -20,8 +20,8 @@ class AsyncUsage(AsyncResource):
         limit: int | None = None,
         page: str | None = None,
     ) -> models.UsageReport:
-        """`GET /v1/usage`: Get the account's usage, summed by deployment, version, key, day
-        and hour (UTC), as JSON or CSV.
+        """`GET /v1/usage`: Get the account's usage, summed by deployment, version, key,
+        tier, day and hour (UTC), as JSON or CSV.
         """
         return await self._api.value(
             models.UsageReport,
@@ -43,7 +43,7 @@ class AsyncUsage(AsyncResource):
         start: str | None = None,
         end: str | None = None,
         deployment_id: str | None = None,
-        type: Literal["memory", "storage", "calls"] | None = None,
+        type: Literal["memory", "flex", "storage", "calls"] | None = None,
         limit: int | None = None,
         order: Literal["asc", "desc"] | None = None,
     ) -> AsyncIterator[models.UsageEvent]:

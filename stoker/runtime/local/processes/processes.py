@@ -100,6 +100,10 @@ class Processes:
         else:
             self._host.fork(replica_spec)
 
+    def set_flex(self, replica_id: str, *, is_flex: bool) -> None:
+        """Sets whether a replica's memory costs the price of background work from now on."""
+        self._meter.set_flex(replica_id, is_flex=is_flex)
+
     def pid(self, replica_id: str) -> int | None:
         return self._host.pid(replica_id)
 
