@@ -124,8 +124,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt that the model's chat template builds from messages."""
 
     messages: list[dict[str, Any]]
-    """Messages in the form of templates. A content is a text or a list of `text_part`s. A user's
-    content may also hold `image_part`s.
+    """Messages in the form of templates. A content is a text or a list of `text_part`s. Contents of
+    the user and of tools may also hold `image_part`s.
     """
     tools: Tools | None = None
     effort: str | None = None

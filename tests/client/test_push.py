@@ -49,9 +49,9 @@ class Gate:
     Lets the first parts through to the server. Then passes or drops all waiting requests.
     """
 
-    def __init__(self, proxy: Proxy) -> None:
+    def __init__(self, proxy: Proxy, parts: int = PARTS) -> None:
         self.base_url = proxy.address
-        self._left = PARTS
+        self._left = parts
         self._lock = threading.Lock()
         self._opened = threading.Event()
         self._verdict: int | None = None
@@ -71,7 +71,9 @@ class Gate:
 
     def _fault(self, method: str, path: str) -> int | None:
         with self._lock:
-            self._left -= method == "PUT" and "/parts/" in path
+            self._left -= (method == "PUT" and "/parts/" in path) or (
+                method == "POST" and path.endswith("/parts")
+            )
             if self._left >= 0 or self._opened.is_set():
                 return None
         self._opened.wait(WAIT_S)

@@ -102,3 +102,9 @@ def events(content: bytes) -> list[dict[str, Any]]:
         assert event["sequence_number"] == number
         parsed.append(event)
     return parsed
+
+
+def replayed(content: bytes) -> list[dict[str, Any]]:
+    """Returns the events of a response in the background."""
+    lines = [line for line in content.decode().split("\n") if line.startswith("data: ")]
+    return [json.loads(line.removeprefix("data: ")) for line in lines]

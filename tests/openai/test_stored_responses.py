@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from tests.openai.conftest import RANDOM as MODEL
-from tests.openai.support import events
+from tests.openai.support import events, replayed
 from tests.openai.test_responses import PATH, QUESTION, THOUGHT, TOOL, ask, contents, kinds
 from tests.support.server import Server
 
@@ -201,9 +201,7 @@ class TestBackground:
         path = f"{PATH}/{queued['id']}"
 
         def read(**params: Any) -> list[dict[str, Any]]:
-            content = account.get(path, params={"stream": True, **params}).text
-            lines = [line for line in content.split("\n") if line.startswith("data: ")]
-            return [json.loads(line.removeprefix("data: ")) for line in lines]
+            return replayed(account.get(path, params={"stream": True, **params}).content)
 
         received = read()
         assert [event["sequence_number"] for event in received] == list(range(len(received)))
@@ -221,6 +219,53 @@ class TestBackground:
         assert kinds(received) == expected
         assert read(starting_after=3) == received[4:]
         assert read() == received
+
+    def test_text_is_streamed_while_it_is_generated(self, account: httpx.Client) -> None:
+        body = {
+            "model": MODEL,
+            "input": QUESTION,
+            "background": True,
+            "stream": True,
+            "max_output_tokens": 900,
+            "ignore_eos": True,
+        }
+        received: list[dict[str, Any]] = []
+        during: dict[str, Any] = {}
+        with account.stream("POST", PATH, json=body, timeout=ENDED_S) as stream:
+            for line in stream.iter_lines():
+                if not line.startswith("data: "):
+                    continue
+                received.append(json.loads(line.removeprefix("data: ")))
+                if not during and received[-1]["type"].endswith(".delta"):
+                    during = account.get(f"{PATH}/{received[0]['response']['id']}").json()
+        assert during["status"] == "in_progress"
+        assert [event["sequence_number"] for event in received] == list(range(len(received)))
+        final = received[-1]["response"]
+        pieces = [event["delta"] for event in received if event["type"].endswith("text.delta")]
+        assert 1 < len(pieces) < 300, "pieces are gathered"
+        written = [part["text"] for item in final["output"] for part in item["content"]]
+        assert "".join(pieces) == "".join(written)
+        path = f"{PATH}/{final['id']}"
+        for after in (-1, 0, 2, 3, 4, len(received) - 2, len(received) - 1, 10_000):
+            params = {"stream": True} | ({"starting_after": after} if after >= 0 else {})
+            again = replayed(account.get(path, params=params).content)
+            assert again == received[after + 1 :]
+
+    def test_logprobs_of_gathered_pieces(self, account: httpx.Client) -> None:
+        fields: dict[str, Any] = {
+            "include": ["message.output_text.logprobs"],
+            "top_logprobs": 1,
+            "max_output_tokens": 40,
+            "ignore_eos": True,
+        }
+        queued = ask(account, background=True, **fields)
+        path = f"{PATH}/{queued['id']}"
+        received = replayed(account.get(path, params={"stream": True}).content)
+        deltas = [event for event in received if event["type"] == "response.output_text.delta"]
+        logprobs = [entry for event in deltas for entry in event["logprobs"]]
+        part = ended(account, queued["id"])["output"][-1]["content"][0]
+        assert logprobs == part["logprobs"]
+        assert len(logprobs) > 1
 
     def test_stream_at_once(self, sdk: openai.OpenAI) -> None:
         stream = sdk.responses.create(

@@ -189,7 +189,7 @@ class SystemMessageParams(TypedDict, total=False):
 
 
 class ToolMessageParams(TypedDict):
-    content: str | Sequence[TextPartParams]
+    content: str | Sequence[TextPartParams | ImagePartParams]
     role: Literal["tool"]
     tool_call_id: str
 

@@ -98,10 +98,9 @@ class _Turns:
                 results.append((block, where))
             else:
                 parts.append(_part(block, where))
-        images = [part for block, where in results for part in self._result(block, where)]
+        for block, where in results:
+            self._result(block, where)
         self.check_calls(place)
-        # Templates accept images in messages of the user only.
-        parts = images + parts
         if not parts:
             if not results:
                 raise _wrong(f"'{place}.content' must not be empty.", f"{place}.content")
@@ -114,8 +113,8 @@ class _Turns:
             content = parts[0]["text"] if is_plain else parts
             self.messages.append({"role": "user", "content": content})
 
-    def _result(self, block: ToolResultBlock, place: str) -> list[dict[str, Any]]:
-        """Adds the message of a result. Returns its images."""
+    def _result(self, block: ToolResultBlock, place: str) -> None:
+        """Adds the message of a result."""
         if block.tool_use_id not in self._open_calls:
             raise _wrong(
                 f"'{place}' answers no tool call: '{block.tool_use_id}' is not the id of a "
@@ -123,20 +122,19 @@ class _Turns:
                 f"{place}.tool_use_id",
             )
         del self._open_calls[block.tool_use_id]
-        texts, images = list[str](), list[dict[str, Any]]()
-        for at, content in enumerate(_blocks(block.content or "")):
-            part = _part(content, f"{place}.content[{at}]")
-            if "text" in part:
-                texts.append(part["text"])
-            else:
-                images.append(part)
+        parts = [
+            _part(content, f"{place}.content[{at}]")
+            for at, content in enumerate(_blocks(block.content or ""))
+        ]
         if block.is_error:
-            texts = [f"Error: {texts[0] if texts else ''}".rstrip(), *texts[1:]]
-        content = text_content(texts)
+            begins = bool(parts) and "text" in parts[0]
+            message = f"Error: {parts[0]['text'] if begins else ''}".rstrip()
+            parts = [text_part(message), *parts[1 if begins else 0 :]]
+        is_text = all("text" in part for part in parts)
+        content = text_content([part["text"] for part in parts]) if is_text else parts
         self.messages.append(
             {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
         )
-        return images
 
     def _assistant(self, blocks: Sequence[Block | ResultBlock], place: str) -> None:
         last = self.messages[-1] if self.messages else None

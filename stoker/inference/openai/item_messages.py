@@ -120,7 +120,9 @@ class _Messages:
     def _message(self, item: MessageItem, place: str) -> None:
         self.turn = None
         if item.role == "user":
-            self.found.append({"role": "user", "content": _content(item.content, place)})
+            self.found.append(
+                {"role": "user", "content": _content(item.content, f"{place}.content")}
+            )
             return
         texts = _texts(item.content, f"{place}.content")
         if len(self.found) == 1 and self.found[0]["role"] == "system":
@@ -171,7 +173,7 @@ class _Messages:
                 f"{place}.call_id",
             )
         del self.open_calls[item.call_id]
-        content = text_content(_texts(item.output, f"{place}.output"))
+        content = _output(item.output, f"{place}.output")
         self.found.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
 
     def _assistant(self) -> dict[str, Any]:
@@ -186,11 +188,17 @@ class _Messages:
 _Content = str | Sequence[WrittenPart | InputImagePart | RefusalPart | OtherContent]
 
 
+def _output(content: _Content, place: str) -> Any:
+    if not isinstance(content, str) and any(isinstance(part, InputImagePart) for part in content):
+        return _content(content, place)
+    return text_content(_texts(content, place))
+
+
 def _content(content: _Content, place: str) -> Any:
     if isinstance(content, str):
         return content
     return [
-        image_part(part.image_url, f"{place}.content[{index}].image_url")
+        image_part(part.image_url, f"{place}[{index}].image_url")
         if isinstance(part, InputImagePart)
         else text_part("".join(_texts([part], place)))
         for index, part in enumerate(content)
@@ -211,7 +219,9 @@ def _texts(content: _Content, place: str) -> list[str]:
             case InputImagePart():
                 where = f"{place}[{index}]"
                 raise _wrong(
-                    f"'{where}' is an image. Only user messages may contain images.", where
+                    f"'{where}' is an image. Only user messages and outputs of tools may contain "
+                    "images.",
+                    where,
                 )
             case OtherContent():  # Rejected by validation.
                 continue

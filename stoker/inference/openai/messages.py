@@ -153,7 +153,7 @@ class AssistantMessage(OpenAIRequest):
 
 class ToolMessage(OpenAIRequest):
     role: Literal["tool"]
-    content: PlainContent
+    content: Content
     tool_call_id: Name
 
 
@@ -286,7 +286,7 @@ def _for_template(message: Message, place: str) -> dict[str, Any]:
         case UserMessage():
             return {"role": "user", "content": _content(message.content, place)}
         case ToolMessage():
-            content = _texts(message.content)
+            content = _output(message.content, place)
             return {"role": "tool", "tool_call_id": message.tool_call_id, "content": content}
         case AssistantMessage():
             return _assistant(message, place)
@@ -328,6 +328,13 @@ def _content(content: str | Sequence[TextPart | ImagePart], place: str) -> Any:
         else image_part(part.image_url.url, f"{place}.content[{index}].image_url")
         for index, part in enumerate(content)
     ]
+
+
+def _output(content: str | Sequence[TextPart | ImagePart], place: str) -> Any:
+    if isinstance(content, str):
+        return content
+    texts = [part for part in content if isinstance(part, TextPart)]
+    return _content(content, place) if len(texts) < len(content) else _texts(texts)
 
 
 def _texts(content: str | Sequence[TextPart | RefusalPart]) -> str | list[dict[str, Any]]:

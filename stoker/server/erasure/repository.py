@@ -24,7 +24,7 @@ from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.imports import Import
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.nodes import Lease, Node
-from stoker.store.tables.responses import StoredResponse
+from stoker.store.tables.responses import ResponseEvents, StoredResponse
 from stoker.store.tables.servers import (
     DeploymentChange,
     RateLevel,
@@ -90,6 +90,7 @@ def owned_by(account_id: str) -> dict[type[Base], ColumnElement[bool]]:
     batches = select(Batch.id).where(conditions[Batch])
     file_uploads = select(FileUpload.id).where(conditions[FileUpload])
     keys = select(ApiKey.id).where(conditions[ApiKey])
+    kept_responses = select(StoredResponse.id).where(conditions[StoredResponse])
     runs = select(Run.id).where(conditions[Run])
     made = [select(Transfer.id).where(conditions[Transfer]), keys]
     return conditions | {
@@ -107,6 +108,7 @@ def owned_by(account_id: str) -> dict[type[Base], ColumnElement[bool]]:
             *(IdempotencyRecord.object_id.in_(ids) for ids in made),
         ),
         RateLevel: RateLevel.key_id.in_(keys),
+        ResponseEvents: ResponseEvents.response_id.in_(kept_responses),
         RunEvent: RunEvent.run_id.in_(runs),
         Upload: Upload.artifact_id.in_(artifacts),
         UploadFile: UploadFile.upload_id.in_(uploads),

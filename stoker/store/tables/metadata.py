@@ -18,7 +18,7 @@ from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.imports import Import
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.nodes import Lease, Node
-from stoker.store.tables.responses import StoredResponse
+from stoker.store.tables.responses import ResponseEvents, StoredResponse
 from stoker.store.tables.servers import (
     DeploymentChange,
     RateLevel,
@@ -56,6 +56,7 @@ TABLES: tuple[type[Base], ...] = (
     Node,
     Price,
     RateLevel,
+    ResponseEvents,
     Revision,
     Run,
     RunEvent,

@@ -1,4 +1,4 @@
-from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String
+from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base
@@ -44,3 +44,21 @@ class StoredResponse(Job, Base):
     """Sealed response as clients receive it."""
     stored_bytes: Mapped[int] = mapped_column(BigInteger)
     """Size of request and answer."""
+    event_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    """Size of the events."""
+    is_followed: Mapped[bool] = mapped_column(default=False, server_default=false())
+    """True once a client may have received stored events. They must not change any more."""
+
+
+class ResponseEvents(Base):
+    """Consecutive events of a background response, from its first output on."""
+
+    __tablename__ = "response_events"
+
+    response_id: Mapped[str] = mapped_column(
+        String(40), ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True
+    )
+    last: Mapped[int] = mapped_column(primary_key=True)
+    """Sequence number of the last of these events."""
+    events: Mapped[bytes] = mapped_column(LargeBinary)
+    """Sealed list of types and fields."""

@@ -20,7 +20,8 @@ from stoker.store.tables.jobs import UNFINISHED
 from stoker.store.tables.responses import ResponseStatus
 from stoker.tenancy.keys.auth import KeyedRoute, Within
 from stoker.workloads.responses import content
-from stoker.workloads.responses.keeper import StoredResponses, get
+from stoker.workloads.responses.following import get
+from stoker.workloads.responses.keeper import StoredResponses
 
 router = APIRouter(
     prefix="/v1/responses/{response_id}", tags=["Generated text"], route_class=KeyedRoute

@@ -22,20 +22,16 @@ from stoker.platform.sealing import Sealer, new_key
 from stoker.platform.web.context import Platform
 from stoker.platform.web.principal import Principal, Scope
 from stoker.registry.deployments.directory import DirectoryEntry
-from stoker.runtime.interface import KEEP_ALIVE
 from stoker.store import db
-from stoker.store.db import Session
 from stoker.store.tables.jobs import UNFINISHED
 from stoker.store.tables.responses import ResponseStatus, StoredResponse
 from stoker.tenancy.keys.auth import Reach
-from stoker.workloads.responses import content, replay, repository
+from stoker.workloads.responses import content, following, repository
 
 MAX_CHAIN = 128
 """Maximum number of earlier responses of a conversation."""
 MAX_CHAIN_BYTES = 4 << 20
 """Maximum size of their requests and answers together."""
-_POLL_S = 0.5
-_KEEP_ALIVE_POLLS = 30
 
 
 class StoredResponses:
@@ -160,47 +156,7 @@ class StoredResponses:
 
     def follow(self, account_id: str, response_id: str, after: int = -1) -> AsyncGenerator[bytes]:
         """Yields the events of a response after a sequence number. Waits until it has ended."""
-        return self._events(Reach(account_id, None, ""), response_id, after)
-
-    async def _events(self, reach: Reach, response_id: str, after: int) -> AsyncGenerator[bytes]:
-        number = polls = 0
-        yield b": response\n\n"
-        while True:
-            async with self._platform.database.reading() as session:
-                row = await get(session, reach, response_id)
-            response = content.response_of(self._platform.secret, row)
-            # The answer names the used values, and its beginning the requested ones.
-            asked = content.sealer(self._platform.secret, row).unseal(row.request)["body"]
-            waiting = response | {name: asked.get(name) for name in ("temperature", "top_p")}
-            has_ended = row.status not in UNFINISHED
-            if polls == 0:
-                for kind, fields in replay.beginning(waiting):
-                    if number > after:
-                        yield replay.encoded(number, kind, fields)
-                    number += 1
-            if has_ended:
-                break
-            polls += 1
-            if polls % _KEEP_ALIVE_POLLS == 0:
-                yield KEEP_ALIVE
-            await asyncio.sleep(_POLL_S)
-        for kind, fields in replay.rest(response, waiting):
-            if number > after:
-                yield replay.encoded(number, kind, fields)
-            number += 1
-
-
-async def get(
-    session: Session, reach: Reach, response_id: str, *, lock: bool = False
-) -> StoredResponse:
-    """Raises `NotFoundError`."""
-    row = await repository.get(session, reach, response_id, lock=lock)
-    if row is None:
-        raise NotFoundError(
-            'Response not found. Only responses with "store": true are stored.',
-            code="response_not_found",
-        )
-    return row
+        return following.events(self._platform, account_id, response_id, after)
 
 
 def _reach(caller: Principal) -> Reach:

@@ -1,4 +1,4 @@
-"""Events of a response in the background. They depend only on the response, so that a client can
+"""Events of a response in the background that depend only on the response, so that a client can
 continue after any of them.
 """
 
@@ -17,10 +17,16 @@ _ARGUMENTS = {
     "custom_tool_call": ("input", "response.custom_tool_call_input"),
 }
 BEGINNING = ("response.created", "response.queued")
+IN_PROGRESS = len(BEGINNING)
+"""Sequence number of the event that the work has begun."""
+FIRST_OUTPUT = IN_PROGRESS + 1
+"""Sequence number of the first event that depends on the answer."""
+Event = tuple[str, dict[str, Any]]
+"""Type and fields of an event, without its sequence number."""
 
 
-def beginning(response: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the events of a response before it is answered."""
+def beginning(response: dict[str, Any]) -> Iterator[Event]:
+    """Yields the events of a response before the work begins."""
     waiting: dict[str, Any] = {
         **response,
         "status": "queued",
@@ -34,24 +40,27 @@ def beginning(response: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield kind, {"response": waiting}
 
 
-def rest(response: dict[str, Any], waiting: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the events of a response that has ended, after its beginning.
+def in_progress(response: dict[str, Any]) -> Event:
+    """Returns the event that the work has begun."""
+    _, event = next(beginning(response))
+    return "response.in_progress", {"response": {**event["response"], "status": "in_progress"}}
 
-    Args:
-        waiting: the response as its beginning shows it.
-    """
-    _, event = next(beginning(waiting))
-    yield "response.in_progress", {"response": {**event["response"], "status": "in_progress"}}
+
+def output(response: dict[str, Any]) -> Iterator[Event]:
+    """Yields the events of an answer of which no events were stored, except the last one."""
     for index, item in enumerate(response["output"]):
         yield from _item(index, item)
-    yield f"response.{response['status']}", {"response": response}
+
+
+def last(response: dict[str, Any]) -> Event:
+    return f"response.{response['status']}", {"response": response}
 
 
 def encoded(number: int, kind: str, fields: dict[str, Any]) -> bytes:
     return sse.event({"type": kind, "sequence_number": number, **fields}, kind)
 
 
-def _item(index: int, item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _item(index: int, item: dict[str, Any]) -> Iterator[Event]:
     place = {"item_id": item["id"], "output_index": index}
     empty = {**item} | ({"status": "in_progress"} if "status" in item else {})
     for name in ("content", "summary"):
@@ -71,7 +80,7 @@ def _item(index: int, item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
-def _part(place: dict[str, Any], part: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _part(place: dict[str, Any], part: dict[str, Any]) -> Iterator[Event]:
     part_events, text_events = _TEXTS[part["type"]]
     further = {"logprobs": part["logprobs"]} if "logprobs" in part else {}
     yield f"{part_events}.added", {**place, "part": {**part, "text": ""}}

@@ -13,13 +13,13 @@ from stoker.store.tables.responses import StoredResponse
 from stoker.workloads.responses import repository
 from stoker.workloads.responses.endpoints import ResponseContext, router
 from stoker.workloads.responses.keeper import StoredResponses
-from stoker.workloads.responses.work import BackgroundResponse
+from stoker.workloads.responses.work import AnsweredResponse, BackgroundResponse
 
 
 def _context(parts: ServerParts) -> ResponseContext:
     platform = parts.get(Platform)
     at_once = platform.settings.agent_runs_at_once
-    runner: JobRunner[StoredResponse, bytes] = JobRunner(
+    runner: JobRunner[StoredResponse, AnsweredResponse] = JobRunner(
         platform.database,
         lease_s=platform.settings.job_lease_s,
         at_once=at_once,

@@ -51,6 +51,49 @@ def without_later_system(messages: Sequence[Message]) -> list[Message]:
     return adapted
 
 
+def with_later_images(messages: Sequence[Message]) -> list[Message]:
+    """Returns the messages with the images of tools' outputs in the user's message after them.
+
+    A text before them names the call.
+    """
+    adapted: list[Message] = []
+    names: dict[str, str] = {}
+    moved: list[Any] = []
+    for message in messages:
+        if moved and message["role"] == "user":
+            adapted.append({**message, "content": [*moved, *_parts(message)]})
+            moved = []
+            continue
+        if moved and message["role"] != "tool":
+            adapted.append({"role": "user", "content": moved})
+            moved = []
+        calls: list[Message] = message.get("tool_calls") or []
+        names |= {call["id"]: call["function"]["name"] for call in calls}
+        if not has_image(message):
+            adapted.append(message)
+        else:
+            call_id = message["tool_call_id"]
+            of = f" of '{names[call_id]}'" if call_id in names else ""
+            images = [part for part in message["content"] if "image" in part]
+            moved += [text_part(f"Output of the call '{call_id}'{of}:"), *images]
+            texts = [part for part in message["content"] if "image" not in part]
+            adapted.append({**message, "content": texts or _SEE_NEXT})
+    return [*adapted, {"role": "user", "content": moved}] if moved else adapted
+
+
+def has_image(message: Message) -> bool:
+    """Returns True if a tool's output contains an image."""
+    content = message["content"]
+    return (
+        message["role"] == "tool"
+        and not isinstance(content, str)
+        and any("image" in part for part in content)
+    )
+
+
+_SEE_NEXT = "The output is an image. The next message of the user contains it."
+
+
 def _parts(message: Message) -> list[Any]:
     content = message["content"]
     return [text_part(content)] if isinstance(content, str) else content

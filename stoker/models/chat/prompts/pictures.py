@@ -7,7 +7,7 @@ a client's string.
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +18,7 @@ from stoker.base.media_limits import MediaLimits
 from stoker.media import image
 from stoker.media.errors import MediaError
 from stoker.media.media import Media
+from stoker.models.chat.prompts.history import has_image, with_later_images
 from stoker.models.chat.prompts.templates import ChatTemplate
 from stoker.models.llm.checkpoint import architecture
 from stoker.models.llm.interface import Features
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 library: Any = transformers
 
+Messages = Sequence[Mapping[str, Any]]
 _TOKENS = frozenset({"input_ids", "attention_mask"})
 
 
@@ -69,11 +71,49 @@ class ImagePrompts:
             self._placeholder
         }
         """Texts that would represent media that the prompt does not contain."""
-        self._takes_parts = template.takes_parts()
+        self._template = template
 
-    def read(
-        self, messages: Sequence[Mapping[str, Any]]
-    ) -> tuple[list[dict[str, Any]], list[Picture]]:
+    def rendered(
+        self, given: Messages, render: Callable[[Messages], str]
+    ) -> tuple[str, Sequence[Picture]]:
+        """Returns the rendered prompt and its images, in order.
+
+        If the chat template does not show images of tools' outputs, the user's next message
+        contains them.
+
+        Args:
+            render: renders messages in the form that the chat template accepts.
+
+        Raises:
+            InputError: an image cannot be decoded, or the chat template does not accept the
+                messages.
+        """
+        messages, pictures = self._read(given)
+        outputs = [message for message in given if has_image(message)]
+        if not outputs:
+            return render(messages), pictures
+        refused: InputError | None = None
+        try:
+            text = render(messages)
+            if self._shows(text, messages, pictures):
+                return text, pictures
+        except InputError as error:
+            refused = error
+        messages, pictures = self._read(with_later_images(given))
+        try:
+            return render(messages), pictures
+        except InputError as error:
+            if refused:
+                raise refused from error
+            part = next(part for part in outputs[0]["content"] if "image" in part)
+            field = part["field"].rpartition(".")[0]
+            why = (
+                f"'{field}' is an image in a tool's output. This model's chat template accepts it "
+                f"neither there nor in a user message after it ({error}). Leave it out."
+            )
+            raise _refusal(why, field) from error
+
+    def _read(self, messages: Messages) -> tuple[list[dict[str, Any]], list[Picture]]:
         """Returns the messages in the form that the chat template accepts, and their decoded
         images.
 
@@ -111,13 +151,24 @@ class ImagePrompts:
         features = {name: value for name, value in inputs.items() if name not in _TOKENS}
         return inputs["input_ids"][0].tolist(), features
 
+    def _shows(self, text: str, messages: Messages, pictures: Sequence[Picture]) -> bool:
+        """Returns True if a rendered prompt has a placeholder for each image.
+
+        Args:
+            messages: the messages in the form that the chat template accepts.
+        """
+        literal = sum(as_text(message["content"]).count(self._placeholder) for message in messages)
+        return text.count(self._placeholder) >= literal + len(pictures)
+
     def _content(self, message: Mapping[str, Any], pictures: list[Picture]) -> Any:
-        content: Any = message["content"]
+        content, role = message["content"], message["role"]
         if isinstance(content, list):
             parts = cast("list[dict[str, Any]]", content)
             content = [self._part(part, pictures) for part in parts]
-        if not self._takes_parts:
-            return as_text(content, self._placeholder)
+        takes_any = self._template.takes_parts()
+        takes_parts = takes_any and (role != "tool" or self._template.takes_parts("tool"))
+        if not takes_parts:
+            return as_text(content, "" if takes_any else self._placeholder)
         return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
     def _part(self, part: dict[str, Any], pictures: list[Picture]) -> dict[str, Any]:

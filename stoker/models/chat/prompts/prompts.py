@@ -13,7 +13,11 @@ import msgspec
 from stoker.base.media_limits import MediaLimits
 from stoker.models.chat.answers.dialect import Dialect
 from stoker.models.chat.prompts import earlier_calls
-from stoker.models.chat.prompts.history import fitted, has_later_system, without_later_system
+from stoker.models.chat.prompts.history import (
+    fitted,
+    has_later_system,
+    without_later_system,
+)
 from stoker.models.chat.prompts.pictures import ImagePrompts
 from stoker.models.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
 from stoker.models.chat.prompts.templates import ChatTemplate, TrialRenderings
@@ -69,8 +73,6 @@ class Prompts:
         """
         self.tokenizer = tokenizer or load_tokenizer(folder)
         self._template = ChatTemplate(self.tokenizer, renderer)
-        self._takes_parts: dict[str, bool] = {}
-        """Maps a role to True if its messages may have parts. Filled when a role is first tried."""
         self._images = (
             ImagePrompts(folder, self.tokenizer, self._template, images) if images else None
         )
@@ -239,8 +241,9 @@ class Prompts:
         if has_later_system(given) and not self._shows_later_system:
             given = without_later_system(given)
         if self._images:
-            messages, pictures = self._images.read(given)
-            text = self._rendered(prompt, messages, place)
+            text, pictures = self._images.rendered(
+                given, lambda messages: self._rendered(prompt, messages, place)
+            )
             return text, *self._images.expanded(text, pictures, place)
         messages = [{**message, "content": self._content(message)} for message in given]
         text = self._rendered(prompt, messages, place)
@@ -254,9 +257,7 @@ class Prompts:
         content, role = message["content"], message["role"]
         if isinstance(content, str) or len(cast("list[Any]", content)) < 2:
             return as_text(content)
-        if role not in self._takes_parts:
-            self._takes_parts[role] = self._template.takes_parts(role)
-        return content if self._takes_parts[role] else as_text(content)
+        return content if self._template.takes_parts(role) else as_text(content)
 
     def _rendered(
         self, prompt: Conversation, messages: Sequence[Mapping[str, Any]], place: str

@@ -38,6 +38,8 @@ class ChatTemplate:
         """
         self._tokenizer = tokenizer
         self._renderer = renderer or Renderer()
+        self._takes_parts: dict[str, bool] = {}
+        """Maps a role to True if its messages may have parts. Filled when a role is first tried."""
 
     @property
     def source(self) -> str:
@@ -109,9 +111,12 @@ class ChatTemplate:
         """Returns True if a message of this role may have a list of parts as its content. Tries
         it.
         """
-        written = self._tried(_with_parts(role))
-        # A template that supports only texts writes the list in Python's notation.
-        return written is not None and _PROBE_TEXT in written and "'type'" not in written
+        if role not in self._takes_parts:
+            written = self._tried(_with_parts(role))
+            # A template that supports only texts writes the list in Python's notation.
+            takes = written is not None and _PROBE_TEXT in written and "'type'" not in written
+            self._takes_parts[role] = takes
+        return self._takes_parts[role]
 
     def shows_later_system(self) -> bool:
         """Returns True if the template shows a system message after the first message. Tries it."""
