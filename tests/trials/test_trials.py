@@ -150,6 +150,7 @@ def test_rows_say_what_the_deployment_will_do(
     assert owner.run("tune", "tagger", "--examples", str(lines)).returncode == 2
 
 
+@pytest.mark.release
 def test_int8(client: httpx.Client) -> None:
     """int8 keeps the labels of a trained model. Agreement of an untrained model's labels would mean
     little.
