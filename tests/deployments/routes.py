@@ -31,6 +31,7 @@ OPERATORS = {
     "/metrics",
 }
 INFERENCE = {
+    "/info",
     "/v1/models",
     "/v1/models/{model:path}",
     "/v1/console/links",

@@ -46,8 +46,6 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
     ("docs/guide/ray.md", "export STOKER_DATABASE_URL"): RAY,
     ("docs/moving/hf-endpoints.md", "curl https://endpoint.example"): OTHER_SERVER,
     ("docs/moving/infinity.md", "curl http://127.0.0.1:7997"): OTHER_SERVER,
-    ("docs/moving/tei.md", "curl http://127.0.0.1:8080/embed"): OTHER_SERVER,
-    ("docs/moving/tei.md", "curl http://127.0.0.1:8080/rerank"): OTHER_SERVER,
     ("docs/moving/tgi.md", "curl http://127.0.0.1:8080"): OTHER_SERVER,
     ("docs/moving/vllm.md", VLLM): (OTHER_SERVER),
 }
