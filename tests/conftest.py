@@ -54,6 +54,7 @@ SHARING: Mapping[str, Sequence[str]] = {
     "cluster": ("tests/cluster/",),
     "openai": (
         OPENAI,
+        "tests/other_servers/",
         "tests/cli/",
         "tests/client/test_library.py",
         "tests/client/test_retries.py",

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from stoker.inference.calls import Calls, Mirror, ResponseKeeper
+from stoker.inference.info import router as info
 from stoker.inference.models import router as models
-from stoker.inference.other_servers.info import router as info
 from stoker.inference.routes import router as calls
 from stoker.platform.parts import ServerParts
 from stoker.platform.resource import Resource

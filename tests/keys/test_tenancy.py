@@ -56,6 +56,8 @@ LISTS = {
     "/v1/machine",
 }
 """Paths that list data of the key's account only."""
+ITS_MODELS = {"/v1/models", "/info"}
+"""Paths that describe the key's models only."""
 OF_ALL = {"/v1/prices"}
 """Paths that belong to no account and may be read with any account's key."""
 OWN = {"/v1/console/links"}
@@ -279,7 +281,7 @@ class TestMatrix:
         """New routes must be added to these tests."""
         known = {*objects(), *creations()}
         for place in keyed():
-            is_list = place.path in {*LISTS, *OF_ALL, *OPERATORS, *MADE, *STREAMS, "/v1/models", "/info"}
+            is_list = place.path in {*LISTS, *OF_ALL, *OPERATORS, *MADE, *STREAMS, *ITS_MODELS}
             assert place in known or (place.method == "GET" and is_list), f"{place} is new"
         for place in creations():
             covered = {*EXAMPLES, *CREATING, *OWN, *WITHOUT_OBJECTS, *OPERATORS, *OF_ALL}

@@ -14,7 +14,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from stoker.inference.openai.messages import MAX_IMAGE_CHARS, ImageUrl
-from stoker.inference.registry import OF_OTHER_APIS
+from stoker.inference.openai.registry import OPERATIONS
+from stoker.inference.other_servers import registry as other_servers
 from stoker.models.tasks.base import Task, TaskRequest
 from stoker.models.tasks.registry import TASKS, WORKS
 from stoker.platform.web.error_formats import TEI_PATHS
@@ -52,7 +53,10 @@ CHECKED_OTHERWISE = {
     "JsonSchemaFormat.value": SCHEMA,
     "JsonValueFormat.schema_": SCHEMA,
     "JsonValueFormat.value": SCHEMA,
+    "RankTextsRequest.ranked": "`texts`, which are checked against text_limit_chars",
     "SchemaFormat.schema_": SCHEMA,
+    "SimilarSentences.sentences": "text_limit_chars",
+    "SimilarSentences.source_sentence": "text_limit_chars",
     "StructuredOutputs.json_": SCHEMA,
     "TokenizeChatRequest.chat_template_kwargs": "its validator bounds its JSON",
     "TrialCreate.examples": "each is checked as a body of the endpoint that it is for",
@@ -208,7 +212,8 @@ def fields() -> Iterator[tuple[str, FieldInfo]]:
     app()  # imports every endpoint, and thereby every request
     named = {*request_models(RequestModel), *request_models(TaskRequest), VideoCreate}
     models: set[type[BaseModel]] = set()
-    for model in (*named, *(operation.request for operation in OF_OTHER_APIS)):
+    operations = (*OPERATIONS, *other_servers.OPERATIONS)
+    for model in (*named, *(operation.request for operation in operations)):
         with_parts(model, models)
     assert len(models) >= 30
     for model in models:
