@@ -90,10 +90,7 @@ def write_errors(document: dict[str, Any]) -> None:
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
     _write_errors_of_anthropic(document)
-    schema = _component(document, TeiErrorBody, "serialization")
-    for path in TEI_PATHS:
-        for operation in document["paths"][path].values():
-            _set_errors(operation["responses"], schema)
+    _write_errors_of_tei(document)
 
 
 def _set_errors(responses: dict[str, Any], schema: dict[str, Any]) -> None:
@@ -101,6 +98,15 @@ def _set_errors(responses: dict[str, Any], schema: dict[str, Any]) -> None:
     for status, response in responses.items():
         if int(status) >= HTTPStatus.BAD_REQUEST:
             response["content"] = {JSON: {"schema": schema}}
+
+
+def _write_errors_of_tei(document: dict[str, Any]) -> None:
+    """Describes the errors of paths of Text Embeddings Inference. Not all documents have them."""
+    paths = TEI_PATHS & document["paths"].keys()
+    schema = _component(document, TeiErrorBody, "serialization") if paths else {}
+    for path in paths:
+        for operation in document["paths"][path].values():
+            _set_errors(operation["responses"], schema)
 
 
 def _write_errors_of_anthropic(document: dict[str, Any]) -> None:
