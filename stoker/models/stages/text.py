@@ -63,13 +63,17 @@ class TextStages(Stages):
         return most if self._most_positions is None else min(most, self._most_positions)
 
     def preprocess_item(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        side = parameters.get("truncation_side")
-        if side is None:
+        name = parameters.get("truncation_field")
+        if name is None:
             return super().preprocess_item(item, parameters)
         # Stages prepare one item at a time.
-        own_side, self.tokenizer.truncation_side = self.tokenizer.truncation_side, side
+        own_side = self.tokenizer.truncation_side
+        self.tokenizer.truncation_side = parameters.get("truncation_side", own_side)
         try:
             return super().preprocess_item(item, parameters)
+        except InputError as error:
+            error.message = error.message.replace("'truncation'", f"'{name}'")
+            raise
         finally:
             self.tokenizer.truncation_side = own_side
 

@@ -26,7 +26,7 @@ class TruncatingRequest(TaskRequest):
     def parameters(self) -> dict[str, Any]:
         side = self.truncation_direction
         cut = {"truncation_side": side.lower()} if side and self.truncate else {}
-        return {"truncation": bool(self.truncate), **cut}
+        return {"truncation": bool(self.truncate), "truncation_field": "truncate", **cut}
 
 
 PromptName = Annotated[
