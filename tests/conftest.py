@@ -55,6 +55,7 @@ SHARING: Mapping[str, Sequence[str]] = {
     "servers": ("tests/servers/",),
     "openai": (
         OPENAI,
+        "tests/other_servers/",
         "tests/cli/",
         "tests/client/test_library.py",
         "tests/client/test_retries.py",

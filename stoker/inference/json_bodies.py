@@ -16,6 +16,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from stoker.base.errors import InvalidRequestError, PayloadTooLargeError, from_validation
+from stoker.inference.forms import FormsRequest
 from stoker.media.inline import Inline
 from stoker.platform.web import structure
 from stoker.platform.web.http import body_limits, declared_length, lift_body_limit_for_media
@@ -93,7 +94,8 @@ def validated(model: type[Asked], body: bytes | bytearray, cutter: "Cutter | Non
     try:
         return model.model_validate_json(body, context=cutter)
     except ValidationError as error:
-        raise from_validation(error, model.model_fields) from error
+        known = model.field_names() if issubclass(model, FormsRequest) else model.model_fields
+        raise from_validation(error, known) from error
 
 
 def with_media_alone(model: type[Asked], cutter: "Cutter") -> Asked | None:

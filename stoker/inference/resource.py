@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from stoker.inference.calls import Calls, Mirror, ResponseKeeper
+from stoker.inference.info import router as info
 from stoker.inference.models import router as models
 from stoker.inference.routes import router as calls
 from stoker.platform.parts import ServerParts
@@ -43,4 +44,4 @@ def _calls(parts: ServerParts) -> Calls:
     )
 
 
-RESOURCE = Resource(name="inference", parts=[_calls], routers=[calls, models])
+RESOURCE = Resource(name="inference", parts=[_calls], routers=[calls, models, info])

@@ -275,8 +275,8 @@ async def _stream(
     except StokerError as error:
         if answer.media_type != EVENTS:
             raise
-        anthropic = error_formats.speaks_anthropic(request.scope)
-        exchange.send_part(error_formats.event_of(error, anthropic=anthropic))
+        form = error_formats.format_for(request.scope)
+        exchange.send_part(error_formats.event_of(error, form))
     await exchange.end()
 
 

@@ -93,8 +93,8 @@ class Streamed(Response):
         except StokerError as error:
             if self.media_type != EVENTS:
                 raise
-            anthropic = error_formats.speaks_anthropic(self._request.scope)
-            await send(_part(error_formats.event_of(error, anthropic=anthropic)))
+            form = error_formats.format_for(self._request.scope)
+            await send(_part(error_formats.event_of(error, form)))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

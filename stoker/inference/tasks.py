@@ -1,5 +1,6 @@
 """Operations of the tasks: one function answers all of them."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stoker.base.config import Settings
@@ -11,11 +12,15 @@ from stoker.models.tasks.registry import TASKS
 from stoker.registry.deployments.directory import DirectoryEntry
 from stoker.runtime.interface import Call
 
+Answering = Callable[[CallSession, DirectoryEntry, TaskRequest], Awaitable[WholeAnswer]]
 
-def _operation(task: Task) -> Operation[TaskRequest]:
+
+def answering(task: Task) -> Answering:
+    """Returns the function that answers requests for a task."""
+
     async def answer(session: CallSession, entry: DirectoryEntry, body: TaskRequest) -> WholeAnswer:
         items, single = body.items()
-        _check_inputs(session.settings, body, items)
+        check_inputs(session.settings, body, items)
         call = Call(
             task=task.name,
             items=items,
@@ -26,6 +31,10 @@ def _operation(task: Task) -> Operation[TaskRequest]:
         await session.collect(body)
         return WholeAnswer(await session.run(entry, call))
 
+    return answer
+
+
+def _operation(task: Task) -> Operation[TaskRequest]:
     return Operation(
         path=task.path,
         aliases=task.aliases,
@@ -37,11 +46,12 @@ def _operation(task: Task) -> Operation[TaskRequest]:
         media=task.media,
         bare=task.bare,
         pipelines=task.pipelines,
-        answer=answer,
+        answer=answering(task),
     )
 
 
-def _check_inputs(settings: Settings, body: TaskRequest, items: list[Any]) -> None:
+def check_inputs(settings: Settings, body: TaskRequest, items: list[Any]) -> None:
+    """Raises `InvalidRequestError` for more or longer inputs than the server's settings allow."""
     limit = body.max_items or settings.list_limit
     if len(items) > limit:
         field = body.input_fields[0]

@@ -9,7 +9,9 @@ from stoker.models.chat.answers.choices import Choice, TextRequest
 from stoker.models.chat.answers.detokenizing import Detokenizer, Stops
 from stoker.models.chat.answers.dialect import AnyReader
 from stoker.models.chat.answers.echo import Echo, placed
+from stoker.models.chat.answers.token_list_writer import TokenListWriter
 from stoker.models.chat.forms.forms import Forms
+from stoker.models.chat.prompts import token_lists
 from stoker.models.chat.prompts.prompts import Prepared, Prompts
 from stoker.models.llm.interface import Submission
 from stoker.models.stages.base import InputError
@@ -47,9 +49,12 @@ class Sequences:
     def prepare(self, request: TextRequest) -> list[Submission]:
         """Creates a sequence for each answer to each prompt, and a choice in the request for each.
 
-        Raises `InputError`. Creates none if only tokens are counted.
+        Raises `InputError`. Creates none if tokens are only counted or listed.
         """
         generation = request.generation
+        if isinstance(request.writer, TokenListWriter):
+            request.writer.content = token_lists.content(self._prompts, generation)
+            return []
         if generation.sampling.logprobs is not None:
             # Log probabilities are reported with the tokens' bytes. This builds their table before
             # any step.

@@ -76,6 +76,11 @@ class RequestState:
         items = self.work.items
         return len(items) == 1 and isinstance(items[0], str) and len(items[0]) <= _SHORT_TEXT
 
+    @property
+    def is_direct(self) -> bool:
+        """True if the results need no forward pass."""
+        return WORKS[self.work.task].direct is not None
+
     def repeat(self) -> None:
         """Forgets all results, so that the request is computed again."""
         self.is_repeated = True
@@ -99,6 +104,16 @@ class RequestState:
         """Adds the output of a sample."""
         self.outputs[item][position] = output
         self.waiting[item] -= 1
+
+    def finish(self, item: int, stages: Stages) -> None:
+        """Sets the result of an item. Raises `InputError` and other errors of the stages."""
+        work = self.work
+        if direct := WORKS[work.task].direct:
+            self.results[item] = direct(stages, work.items[item], work.parameters)
+            return
+        outputs = self.outputs.pop(item)
+        if item not in self.invalid:
+            self.results[item] = stages.postprocess(outputs, work.parameters)
 
     def count(self, stages: Stages, output: Mapping[str, Any]) -> None:
         """Adds the usage of an output to the counts."""

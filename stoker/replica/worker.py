@@ -202,6 +202,10 @@ class TaskWorker:
     def _prepare(self, request: RequestState, index: int) -> None:
         if request.done:
             return
+        if request.is_direct:
+            with self._flight.preparing.of([request.id]):
+                self._finish_item(request, index)
+            return
 
         def deliver(outcome: Prepared) -> None:
             self._side.put(lambda: self._accept(request, index, outcome))
@@ -314,10 +318,8 @@ class TaskWorker:
                 log.exception("partial output could not be sent; continuing without it")
 
     def _finish_item(self, request: RequestState, index: int) -> None:
-        outputs = request.outputs.pop(index)
         try:
-            if index not in request.invalid:
-                request.results[index] = self._stages.postprocess(outputs, request.work.parameters)
+            request.finish(index, self._stages)
         except NoNumbersError:
             request.invalid.add(index)
         except Exception as error:

@@ -32,7 +32,9 @@ from stoker.platform.web.error_formats import (
     MESSAGES_PATH,
     MODELS_PATH,
     OVERLOADED,
+    TEI_PATHS,
     AnthropicErrorBody,
+    TeiErrorBody,
 )
 from stoker.platform.web.prefix import prefix_of
 from stoker.server.document import Document
@@ -88,6 +90,23 @@ def write_errors(document: dict[str, Any]) -> None:
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
     _write_errors_of_anthropic(document)
+    _write_errors_of_tei(document)
+
+
+def _set_errors(responses: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Describes the format of a route's errors."""
+    for status, response in responses.items():
+        if int(status) >= HTTPStatus.BAD_REQUEST:
+            response["content"] = {JSON: {"schema": schema}}
+
+
+def _write_errors_of_tei(document: dict[str, Any]) -> None:
+    """Describes the errors of paths of Text Embeddings Inference. Not all documents have them."""
+    paths = TEI_PATHS & document["paths"].keys()
+    schema = _component(document, TeiErrorBody, "serialization") if paths else {}
+    for path in paths:
+        for operation in document["paths"][path].values():
+            _set_errors(operation["responses"], schema)
 
 
 def _write_errors_of_anthropic(document: dict[str, Any]) -> None:
@@ -100,9 +119,7 @@ def _write_errors_of_anthropic(document: dict[str, Any]) -> None:
         schema = theirs if path.startswith(MESSAGES_PATH) else {"anyOf": [ours, theirs]}
         for operation in item.values():
             responses: dict[str, Any] = operation["responses"]
-            for status, response in responses.items():
-                if int(status) >= HTTPStatus.BAD_REQUEST:
-                    response["content"] = {JSON: {"schema": schema}}
+            _set_errors(responses, schema)
             responses[str(OVERLOADED)] = {
                 **responses[str(CapacityError.status)],
                 "description": "CapacityError",

@@ -206,11 +206,33 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     """Side on which tokens are removed."""
 
 
+class TokenListing(msgspec.Struct, frozen=True, kw_only=True):
+    """Form of an answer that lists the tokens of prompts, or returns the text of tokens."""
+
+    is_tei: bool
+    """True: the form of Text Embeddings Inference, for several prompts. False: vLLM's, for one."""
+    special: bool
+    """True adds special tokens to a text, or keeps those of tokens."""
+    with_strings: bool = False
+    """True also returns the tokens as texts, in vLLM's form."""
+
+
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """Request for generated text: `n` answers to each of its prompts."""
 
-    api: Literal["chat", "completions", "responses", "input_tokens", "messages", "count_tokens"]
-    """API convention of the answer. `input_tokens` and `count_tokens` only count tokens."""
+    api: Literal[
+        "chat",
+        "completions",
+        "responses",
+        "input_tokens",
+        "messages",
+        "count_tokens",
+        "tokenize",
+        "detokenize",
+    ]
+    """API convention of the answer. `input_tokens` and `count_tokens` only count tokens. `tokenize`
+    lists them, and `detokenize` returns their text.
+    """
     prompts: list[Prompt]
     sampling: Sampling
     guide: Guide | None = None
@@ -229,11 +251,13 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """
     adapter: AdapterName | None = None
     """Adapter to apply to the model."""
+    listing: "TokenListing | None" = None
+    """With the APIs `tokenize` and `detokenize`: form of the answer."""
 
     @property
     def only_counts(self) -> bool:
-        """True if the prompt's tokens are counted and no answer is generated."""
-        return self.api in ("input_tokens", "count_tokens")
+        """True if the prompt's tokens are counted or listed and no answer is generated."""
+        return self.api in ("input_tokens", "count_tokens") or self.listing is not None
 
     def media(self) -> Iterator[tuple[str, Media]]:
         """Yields the images of the prompts, each with its field in the request."""
@@ -257,4 +281,14 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
             return "messages"
         if self.api in ("responses", "input_tokens"):
             return "input"
+        if self.listing:
+            return self._listed_place(index, self.listing)
         return "prompt" if len(self.prompts) == 1 else f"prompt[{index}]"
+
+    def _listed_place(self, index: int, listing: TokenListing) -> str:
+        is_text = self.api == "tokenize"
+        if not listing.is_tei:
+            talks = isinstance(self.prompts[index], Conversation)
+            return "messages" if talks else "prompt" if is_text else "tokens"
+        field = "inputs" if is_text else "ids"
+        return field if len(self.prompts) == 1 else f"{field}[{index}]"

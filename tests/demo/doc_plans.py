@@ -129,6 +129,9 @@ PLANS: Mapping[str, Plan] = {
         replace={"key_…": NEW_KEY.replace("my-model", "tiny-chat")},
         shown=('"service_tier":"flex"',),
     ),
+    "docs/guide/tei-and-vllm.md": Plan(
+        Key.DEMO, shown=("[[", '[{"index":1,', '"count":', '"token_strs":["<|im_start|>"')
+    ),
     "docs/guide/files.md": Plan(shown=("requests.jsonl", "batch")),
     "docs/guide/console.md": Plan(
         Key.DEMO,

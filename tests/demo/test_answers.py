@@ -22,6 +22,7 @@ from tests.support import contract
 from tests.support.contract import Operation, operations
 from tests.support.deploying import push
 from tests.support.server import Server
+from tools.fuzz.__main__ import OF_OTHER_SERVERS
 from tools.stand_ins.model_hub import ModelHub
 
 MEDIA = ROOT / "stoker" / "demo" / "media"
@@ -74,6 +75,7 @@ def walked(
     for path, example in MEDIA_CALLS.items():
         ask(owner, path, example)
     generate(owner)
+    answer_as_other_servers(owner)
     store(owner)
     make(owner)
     run_batch(owner)
@@ -125,6 +127,15 @@ def generate(client: httpx.Client) -> None:
         good(client.post("/v1/messages", json=count | more))
     batch = {"model": "tiny-encoder", "input": ["a", "b"], "encoding_format": "base64"}
     good(client.post("/v1/embeddings", json=batch))
+
+
+def answer_as_other_servers(client: httpx.Client) -> None:
+    """Calls the endpoints of Text Embeddings Inference and vLLM, in all forms."""
+    for path, calls in OF_OTHER_SERVERS.items():
+        for model, body in calls:
+            good(client.post(path, json={"model": model, **body}))
+    for name in ("tiny-encoder", "tiny-reranker", "tiny-sentiment"):
+        assert good(client.get("/info", params={"model": name}))["model_id"] == name
 
 
 def store(client: httpx.Client) -> None:

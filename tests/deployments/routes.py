@@ -23,6 +23,8 @@ SIGNED_IN = "/console/session"
 """Path for browsers, which accepts a key in a body or a cookie: see `tests/console`."""
 STREAMS = {"/v1/events"}
 """Paths that stream a response for as long as the client stays connected: see `tests/events`."""
+CALLS = {"/info"}
+"""Paths whose GET calls a model: see `tests/other_servers`."""
 OPERATORS = {
     "/v1/accounts",
     "/v1/accounts/{account_id}",
@@ -31,6 +33,7 @@ OPERATORS = {
     "/metrics",
 }
 INFERENCE = {
+    *CALLS,
     "/v1/models",
     "/v1/models/{model:path}",
     "/v1/console/links",

@@ -12,10 +12,12 @@ import pytest
 
 import stoker.demo
 from stoker.base.errors import InvalidAPIKeyError
+from stoker.platform.web.error_formats import TEI_PATHS
 from tests.artifacts.support import Uploading
 from tests.deployments.routes import BODIES, OPEN, OPERATORS, Place, is_inference, keyed, places
 from tests.deployments.support import deploy, key_for, upload
 from tests.support.deploying import deploy as deploy_folder
+from tests.support.errors import error_of
 from tests.support.server import Server
 
 REFUSAL = InvalidAPIKeyError().body()
@@ -116,7 +118,10 @@ def check_refused(place: Place, response: httpx.Response, why: str) -> None:
     assert response.headers["www-authenticate"] == "Bearer"
     if place.method == "HEAD":
         return
-    error = response.json()["error"]
+    error = error_of(response)
+    if place.path in TEI_PATHS:
+        assert error.pop("error_type") == "Validation"
+        error |= {"type": "InvalidAPIKeyError", "param": None}
     if place.path.startswith("/v1/messages"):
         assert error.pop("type") == "authentication_error"
         error |= {"type": "InvalidAPIKeyError", "param": None}

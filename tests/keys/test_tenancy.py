@@ -22,6 +22,7 @@ from stoker.tenancy.usage.balances import Balance, CreditCheck
 from stoker.workloads.videos.endpoints import CREATE
 from tests.deployments.routes import (
     BODIES,
+    CALLS,
     INFERENCE,
     MADE,
     OPERATORS,
@@ -31,6 +32,7 @@ from tests.deployments.routes import (
     keyed,
 )
 from tests.support.app import App, serving
+from tests.support.errors import error_of
 from tests.support.rows import batch, importing, stored_response, trial, video
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
@@ -233,7 +235,7 @@ async def ask(client: httpx.AsyncClient, place: Place, ids: Mapping[str, str]) -
 def check_refused(place: Place, response: httpx.Response) -> None:
     assert response.status_code == 401, (str(place), response.text)
     if place.method != "HEAD":
-        error = response.json()["error"]
+        error = error_of(response)
         assert error["code"] == "invalid_api_key"
         assert error["message"].startswith("The API key is valid, but its scope is '"), str(place)
 
@@ -278,7 +280,8 @@ class TestMatrix:
         """New routes must be added to these tests."""
         known = {*objects(), *creations()}
         for place in keyed():
-            is_list = place.path in {*LISTS, *OF_ALL, *OPERATORS, *MADE, *STREAMS, "/v1/models"}
+            is_list = place.path in {*LISTS, *OF_ALL, *OPERATORS, *MADE, *STREAMS, *CALLS}
+            is_list |= place.path == "/v1/models"
             assert place in known or (place.method == "GET" and is_list), f"{place} is new"
         for place in creations():
             covered = {*EXAMPLES, *CREATING, *OWN, *WITHOUT_OBJECTS, *OPERATORS, *OF_ALL}
@@ -327,7 +330,7 @@ class TestMatrix:
             for client in (world.stranger, world.strangers_caller):
                 answer = await client.post(place.path, json=body)
                 assert answer.status_code == 404, answer.text
-                assert answer.json()["error"]["code"] == "model_not_found"
+                assert error_of(answer)["code"] == "model_not_found"
             check_refused(place, await world.narrow.post(place.path, json=body))
         elif place.path in CREATING:
             body = filled(CREATING[place.path], world.ids)
@@ -351,7 +354,7 @@ class TestMatrix:
         [
             one
             for one in keyed()
-            if one.method == "GET" and not one.parameters and one.path not in STREAMS
+            if one.method == "GET" and not one.parameters and one.path not in STREAMS | CALLS
         ],
         ids=str,
     )

@@ -15,8 +15,10 @@ from pydantic.fields import FieldInfo
 
 from stoker.inference.openai.messages import MAX_IMAGE_CHARS, ImageUrl
 from stoker.inference.openai.registry import OPERATIONS
+from stoker.inference.other_servers import registry as other_servers
 from stoker.models.tasks.base import Task, TaskRequest
-from stoker.models.tasks.registry import TASKS
+from stoker.models.tasks.registry import TASKS, WORKS
+from stoker.platform.web.error_formats import TEI_PATHS
 from stoker.platform.web.schemas import RequestModel
 from stoker.workloads.videos.schemas import VideoCreate
 from tests.deployments.routes import OPEN, PAGES, SIGNED_IN, app, places
@@ -30,7 +32,8 @@ Operation = tuple[str, str, dict[str, Any]]
 # The handler checks these fields against settings (text_limit_chars, list_limit).
 LIMITED_BY_SETTINGS = {
     f"{model.__name__}.{field}"
-    for task in TASKS.values()
+    for task in WORKS.values()
+    if isinstance(task, Task)
     for model in task.request.__mro__
     if issubclass(model, TaskRequest)
     for field in model.input_fields
@@ -50,8 +53,12 @@ CHECKED_OTHERWISE = {
     "JsonSchemaFormat.value": SCHEMA,
     "JsonValueFormat.schema_": SCHEMA,
     "JsonValueFormat.value": SCHEMA,
+    "RankTextsRequest.ranked": "`texts`, which are checked against text_limit_chars",
     "SchemaFormat.schema_": SCHEMA,
+    "SimilarSentences.sentences": "text_limit_chars",
+    "SimilarSentences.source_sentence": "text_limit_chars",
     "StructuredOutputs.json_": SCHEMA,
+    "TokenizeChatRequest.chat_template_kwargs": "its validator bounds its JSON",
     "TrialCreate.examples": "each is checked as a body of the endpoint that it is for",
 }
 for _model in (
@@ -138,6 +145,8 @@ class TestDocument:
                         if path.startswith("/v1/messages")
                         else ["ErrorBody", "AnthropicErrorBody"]
                         if path.startswith("/v1/models")
+                        else ["TeiErrorBody"]
+                        if path in TEI_PATHS
                         else ["ErrorBody"]
                     )
                     refs = [{"$ref": f"#/components/schemas/{name}"} for name in names]
@@ -203,7 +212,8 @@ def fields() -> Iterator[tuple[str, FieldInfo]]:
     app()  # imports every endpoint, and thereby every request
     named = {*request_models(RequestModel), *request_models(TaskRequest), VideoCreate}
     models: set[type[BaseModel]] = set()
-    for model in (*named, *(operation.request for operation in OPERATIONS)):
+    operations = (*OPERATIONS, *other_servers.OPERATIONS)
+    for model in (*named, *(operation.request for operation in operations)):
         with_parts(model, models)
     assert len(models) >= 30
     for model in models:

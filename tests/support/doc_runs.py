@@ -10,7 +10,6 @@ GPU = "needs a GPU"
 DOWNLOADS = "downloads gigabytes"
 DEVELOPMENT = "runs the tests or the benchmarks themselves"
 OTHER_MACHINE = "needs a package index, and a second machine with a GPU"
-OTHER_SERVER = "is a request to another server"
 
 MOVING = "tests/demo/test_pages.py::test_calls_of_pages_for_users_of_other_servers"
 PLUGIN = "tests/test_doc_blocks.py::test_the_plugin_of_the_guide"
@@ -18,12 +17,6 @@ CHECKOUT = "tests/demo/test_checkout.py"
 AGENTS = "tests/launch/test_launch.py"
 CONTAINER_PAGES = "tests/packaging/test_container_pages.py"
 COMPOSE = f"{CONTAINER_PAGES}::test_compose"
-
-NOT_RUN: Mapping[tuple[str, str], str] = {
-    ("docs/moving/tei.md", "curl http://127.0.0.1:8080/embed"): OTHER_SERVER,
-    ("docs/moving/tei.md", "curl http://127.0.0.1:8080/rerank"): OTHER_SERVER,
-}
-"""Maps a page and the beginning of a block to the reason that no test runs or checks the block."""
 
 CHECKED: Mapping[tuple[str, str], tuple[str, str]] = {
     ("README.md", "make test "): (DEVELOPMENT, "tests/test_make_blocks.py::test_development"),
@@ -127,7 +120,7 @@ WHOLE: Mapping[tuple[str, str], str] = {
 
 
 def matching(block: Block, place: tuple[str, str]) -> bool:
-    """Returns True if a key of `NOT_RUN`, `CHECKED` or `RUN_BY` names a block."""
+    """Returns True if a key of `CHECKED` or `RUN_BY` names a block."""
     page, beginning = place
     return page == block.page and block.language in RUNNABLE and block.text.startswith(beginning)
 
@@ -140,8 +133,7 @@ def block_of(page: str, beginning: str) -> Block:
 
 def reason(block: Block) -> str | None:
     """Returns why no test runs a block, or None."""
-    reasons = {**NOT_RUN, **{place: why for place, (why, _) in CHECKED.items()}}
-    return next((why for place, why in reasons.items() if matching(block, place)), None)
+    return next((why for place, (why, _) in CHECKED.items() if matching(block, place)), None)
 
 
 def sole_tests(block: Block) -> list[str]:

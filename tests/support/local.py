@@ -19,7 +19,8 @@ from stoker.models.engines.torch import TorchEngine
 from stoker.models.stages import known_tokens
 from stoker.models.stages.base import Stages
 from stoker.models.stages.watch import UNWATCHED, Watch
-from stoker.models.tasks.registry import STAGES, TASKS
+from stoker.models.tasks.base import Task
+from stoker.models.tasks.registry import STAGES, WORKS
 from stoker.replica.calibration import Calibration
 from stoker.replica.passes import Passes
 from stoker.replica.worker import TaskWorker
@@ -102,7 +103,9 @@ class Local:
         name = task or self.pipeline
         calls: list[Call] = []
         for body in bodies:
-            request = TASKS[name].request.model_validate(body)
+            record = WORKS[name]
+            assert isinstance(record, Task)
+            request = record.request.model_validate(body)
             items, single = request.items()
             finishing = request.finishing() | {"model": MODEL}
             options = {"parameters": request.parameters(), "finishing": finishing}

@@ -224,6 +224,8 @@ _PUSH = "artifacts.push sends files"
 _FILES = "files.create sends large files with it"
 _BROWSERS = "the console's pages sign in with it"
 _ALIAS = "another path of POST /v1/rerank"
+_TEI = "for clients of Text Embeddings Inference; text_tasks has the same"
+_TOKENS = "for clients of Text Embeddings Inference and vLLM"
 EXCLUDED: Mapping[str, str] = {
     "GET /console/session": _BROWSERS,
     "POST /console/session": _BROWSERS,
@@ -231,6 +233,15 @@ EXCLUDED: Mapping[str, str] = {
     "POST /v1/console/links": "the command 'stoker console' opens a browser with it",
     "GET /metrics": "Prometheus reads it",
     "GET /ready": "load balancers read its status",
+    "GET /info": "for clients of Text Embeddings Inference; deployments.get has more",
+    "POST /decode": _TOKENS,
+    "POST /detokenize": _TOKENS,
+    "POST /tokenize": _TOKENS,
+    "POST /embed": _TEI,
+    "POST /embed_all": "for clients of Text Embeddings Inference",
+    "POST /embed_sparse": _TEI,
+    "POST /predict": _TEI,
+    "POST /similarity": _TEI,
     "POST /rerank": _ALIAS,
     "POST /v2/rerank": _ALIAS,
     "POST /v1/audio/speech": _OPENAI,

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,27 @@ OF_CHAT = {
     "/v1/messages": {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 16},
     "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "Hello!"}]},
 }
+OF_OTHER_SERVERS: Mapping[str, list[tuple[str, dict[str, Any]]]] = {
+    "/embed": [("tiny-encoder", {"inputs": ["How do I bake bread?"]})],
+    "/embed_all": [("tiny-encoder", {"inputs": "How do I bake bread?"})],
+    "/embed_sparse": [("tiny-fill-mask", {"inputs": "How do I bake bread?"})],
+    "/predict": [("tiny-sentiment", {"inputs": [["The food was good."], ["Good.", "Bad."]]})],
+    "/similarity": [
+        (
+            "tiny-encoder",
+            {"inputs": {"source_sentence": "Rain?", "sentences": ["Sun.", "Will it rain?"]}},
+        )
+    ],
+    "/rerank": [("tiny-reranker", {"query": "Rain?", "texts": ["Sun.", "Will it rain?"]})],
+    "/tokenize": [
+        ("tiny-encoder", {"inputs": ["How do I bake bread?"]}),
+        ("tiny-chat", {"prompt": "The capital of France is", "return_token_strs": True}),
+        ("tiny-chat", CHAT),
+    ],
+    "/decode": [("tiny-encoder", {"ids": [[12, 34], [56]]})],
+    "/detokenize": [("tiny-chat", {"tokens": [12, 34]})],
+}
+"""Maps a path of Text Embeddings Inference or vLLM to models and valid calls."""
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -209,7 +231,10 @@ def _calls() -> dict[str, list[dict[str, Any]]]:
         }
         call = {"model": example.model, "body": dict(example.body), "files": files}
         calls.setdefault(path, []).append(call)
-    calls["/rerank"] = calls["/v2/rerank"] = calls["/v1/rerank"]
+    calls["/v2/rerank"] = calls["/v1/rerank"]
+    for path, valid in OF_OTHER_SERVERS.items():
+        calls[path] = [{"model": model, "body": body, "files": {}} for model, body in valid]
+    calls["/rerank"] += calls["/v1/rerank"]
     return calls
 
 

@@ -36,12 +36,14 @@ GUIDES: Mapping[str, str] = {
     "Model artifacts": "guide/artifacts.md",
     "Models": "guide/openai.md",
     "Tasks": "guide/calling.md",
+    "Text Embeddings Inference": "guide/tei-and-vllm.md",
     "Transcription": "guide/transcription.md",
     "Trials": "guide/trials.md",
     "Usage and credits": "guide/usage.md",
     "Versions": "guide/versions.md",
     "Videos": "guide/videos.md",
     "Watching": "guide/events.md",
+    "vLLM": "guide/tei-and-vllm.md",
 }
 """Maps the document's tags to pages."""
 SHARED = ("x-stoker-account", "idempotency-key", "limit", "after", "order", "Prefer", "prefer")

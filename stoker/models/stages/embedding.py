@@ -114,6 +114,9 @@ class EmbeddingStages(TextStages):
     ) -> Sample:
         """Returns a sample of a text after a prompt. Raises `InputError`."""
         truncation = bool(parameters.get("truncation"))
+        prompt_tokens = self._prompt_tokens(prompt)
+        if prompt_tokens and parameters.get("truncation_side") == "left":
+            raise cuts_prompt()
         try:
             sample = self.text_sample(
                 self.cased(prompt + text), truncation=truncation, most=most, field=field
@@ -121,7 +124,7 @@ class EmbeddingStages(TextStages):
         except InputError as error:
             error.field, error.of_item = field, of_item
             raise
-        sample.extras["prompt_tokens"] = self._prompt_tokens(prompt)
+        sample.extras["prompt_tokens"] = prompt_tokens
         return sample
 
     def cased(self, text: str) -> str:
@@ -203,6 +206,19 @@ class EmbeddingStages(TextStages):
                 field="embedding_type",
                 of_item=False,
             )
+        makes: Sequence[str] = parameters.get("makes") or (self.vectors,)
+        if self.vectors not in makes:
+            raise InputError(
+                f"This model makes {_WORDS[self.vectors]}: use {_PATHS[self.vectors]}.",
+                field="model",
+                of_item=False,
+            )
+        if parameters.get("scores") == "raw":
+            raise InputError(
+                "This model has no raw scores, because it compares vectors: leave it out.",
+                field="raw_scores",
+                of_item=False,
+            )
 
 
 _WORDS: Mapping[Kind, str] = {
@@ -210,6 +226,20 @@ _WORDS: Mapping[Kind, str] = {
     "sparse": "one sparse vector per text",
     "multi": "one vector per token",
 }
+_PATHS: Mapping[Kind, str] = {
+    "dense": "/embed",
+    "sparse": "/embed_sparse",
+    "multi": "/embed_all",
+}
+"""Maps a kind of vectors to the path that returns them to clients of other servers."""
+
+
+def cuts_prompt() -> InputError:
+    return InputError(
+        "must be 'Right': this model needs the prompt at the beginning of its texts.",
+        field="truncation_direction",
+        of_item=False,
+    )
 
 
 def wrong_dimensions(message: str) -> InputError:

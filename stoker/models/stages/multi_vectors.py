@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.models.stages.base import InputError, Sample
-from stoker.models.stages.embedding import EmbeddingStages, wrong_dimensions
+from stoker.models.stages.embedding import EmbeddingStages, cuts_prompt, wrong_dimensions
 from stoker.models.stages.late_interaction import DOCUMENT, QUERY, Expansion, Interaction
 from stoker.models.stages.pooling import SentenceHead
 from stoker.models.stages.sentence_modules import FolderUnfitError
@@ -96,6 +96,8 @@ class MultiVectorStages(EmbeddingStages):
         of_item: bool = True,
         most: int | None = None,
     ) -> Sample:
+        if parameters.get("truncation_side") == "left":
+            raise cuts_prompt()
         is_pair = field in (QUERY, "documents")
         role = (QUERY if field == QUERY else DOCUMENT) if is_pair else self._role(parameters)
         expansion = self._interaction.expansion if role == QUERY else None

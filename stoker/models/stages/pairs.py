@@ -113,19 +113,24 @@ class RelevanceStages(PairStages):
             most=parameters.get("max_tokens_per_doc"),
         )
 
-    def relevance(self, output: Mapping[str, Any]) -> Relevance:
+    def relevance(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> Relevance:
         """Returns the relevance of a document from the model's logits.
 
         A single logit becomes a score by the model's activation, by default the sigmoid. With two
         labels, the score is the softmax of the last one, which is positive by the convention of
-        text classification.
+        text classification. The parameter `scores` replaces the activation: `sigmoid`, or `raw` for
+        the logit itself. With two labels, this is their difference.
         """
         logits = output["logits"][0].double()
         tokens: int = output["input_ids"].shape[1]
-        if logits.shape[0] == 1:
-            return Relevance(score(self._settings.activation, logits[0]), logits[0].item(), tokens)
-        lead: torch.Tensor = logits[-1] - logits[0]
-        return Relevance(lead.sigmoid().item(), lead.item(), tokens)
+        is_single, scores = logits.shape[0] == 1, parameters.get("scores")
+        logit: torch.Tensor = logits[0] if is_single else logits[-1] - logits[0]
+        order = logit.item()
+        if scores == "raw":
+            return Relevance(order, order, tokens)
+        if is_single and scores is None:
+            return Relevance(score(self._settings.activation, logit), order, tokens)
+        return Relevance(logit.sigmoid().item(), order, tokens)
 
     def _refuse_unfit(self) -> None:
         if self._unfit:

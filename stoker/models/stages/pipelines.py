@@ -117,7 +117,9 @@ class TextPipelineStages(TextStages, PipelineStages):
         super().attach(model)
 
     def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in parameters.items() if name != "truncation"}
+        return {
+            name: value for name, value in parameters.items() if not name.startswith("truncation")
+        }
 
 
 def load_image_processor(folder: Path, **settings: Any) -> Any:

@@ -62,9 +62,14 @@ class SentenceHead:
         """
         import torch
 
+        hidden = self.token_vectors(hidden)
+        return torch.cat([_POOLING[mode](hidden, mask) for mode in self.about.pooling], dim=-1)
+
+    def token_vectors(self, hidden: "torch.Tensor") -> "torch.Tensor":
+        """Returns the vectors of tokens before they are pooled."""
         for work in self.tokens:
             hidden = work(hidden)
-        return torch.cat([_POOLING[mode](hidden, mask) for mode in self.about.pooling], dim=-1)
+        return hidden
 
     def pools_padded_rows(self, padding_side: str) -> bool:
         """Returns True if `pool` works on padded rows, on any device.

@@ -62,6 +62,21 @@ class TextStages(Stages):
         most = int(min(self.tokenizer.model_max_length, MAX_TOKENS))
         return most if self._most_positions is None else min(most, self._most_positions)
 
+    def preprocess_item(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        name = parameters.get("truncation_field")
+        if name is None:
+            return super().preprocess_item(item, parameters)
+        # Stages prepare one item at a time.
+        own_side = self.tokenizer.truncation_side
+        self.tokenizer.truncation_side = parameters.get("truncation_side", own_side)
+        try:
+            return super().preprocess_item(item, parameters)
+        except InputError as error:
+            error.message = error.message.replace("'truncation'", f"'{name}'")
+            raise
+        finally:
+            self.tokenizer.truncation_side = own_side
+
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         truncation, field = bool(parameters.get("truncation")), parameters.get("field", "inputs")
         return [self.text_sample(item, truncation=truncation, field=field)]
@@ -121,7 +136,8 @@ class TextStages(Stages):
             )
         if len(tokens) > limit and not truncation:
             raise self.too_long(len(tokens), limit, field)
-        ids = torch.tensor([tokens[:limit]])
+        cuts_left = self.tokenizer.truncation_side == "left"
+        ids = torch.tensor([tokens[-limit:] if cuts_left else tokens[:limit]])
         features = {name: torch.zeros_like(ids) for name in self.tokenizer.model_input_names}
         return Sample(features | {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
 

@@ -215,6 +215,13 @@ class Task:
     place: "Callable[[str, int], str]" = field(default=_place, repr=False)
     """Maps the input field and the item's index to the path that names the item in an error."""
 
+    direct: "Callable[[Stages, Any, Mapping[str, Any]], Any] | None" = field(
+        default=None, repr=False
+    )
+    """Returns the result of an item from its parameters without a forward pass. Raises
+    `InputError`. None means that the model is run.
+    """
+
     def __post_init__(self) -> None:
         if not self.name:
             object.__setattr__(self, "name", self.pipeline)
@@ -260,6 +267,9 @@ class MediaPipeline:
 
     place: "Callable[[str, int], str]" = field(default=_place, repr=False)
     """See `Task.place`."""
+
+    direct: ClassVar[None] = None
+    """See `Task.direct`."""
 
 
 @dataclass(frozen=True, kw_only=True)

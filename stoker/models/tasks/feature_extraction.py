@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
+from stoker.models.stages.base import Sample
 from stoker.models.stages.embedding import EmbeddingStages, wrong_dimensions
 from stoker.models.stages.encoders import CLASSES, encoder_of
 from stoker.models.stages.late_interaction import STANFORD
@@ -27,6 +28,8 @@ HOST = "cpu"
 """Type of the device that computes results from outputs."""
 POOLED = "pooled"
 """Name of the pooled vectors among the outputs of a pass."""
+UNPOOLED = "unpooled"
+"""`Sample.call` of samples with a vector per token, and the parameter that requests them."""
 
 
 class FeatureExtractionRequest(TaskRequest):
@@ -89,6 +92,20 @@ class FeatureExtractionStages(EmbeddingStages):
         super().__init__(folder)
         self._head = SentenceHead.of(folder)
         self.about = self._head.about
+        self._device = HOST
+
+    def attach(self, model: Any) -> None:
+        super().attach(model)
+        self._device = model.device.type
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        samples = super().preprocess(item, parameters)
+        if parameters.get(UNPOOLED) and self._device not in (HOST, "meta"):
+            # Another `call` than that of samples that are pooled on the device. In main memory,
+            # samples share batches and converted graphs.
+            for sample in samples:
+                sample.call = UNPOOLED
+        return samples
 
     def loaders(self, config: Any) -> Sequence[str]:
         encoder_class = CLASSES.get(config.model_type)
@@ -103,7 +120,7 @@ class FeatureExtractionStages(EmbeddingStages):
         outputs = super().run(model, call, batch)
         if self._head.layers and "hidden_states" in outputs:
             outputs = {"last_hidden_state": self._head.layers(outputs["hidden_states"])}
-        if not self._pools_early(outputs["last_hidden_state"]):
+        if call == UNPOOLED or not self._pools_early(outputs["last_hidden_state"]):
             return outputs
         hidden, mask = outputs["last_hidden_state"].float(), batch["attention_mask"]
         # Vectors of padding may be NaN.
@@ -124,7 +141,7 @@ class FeatureExtractionStages(EmbeddingStages):
     def plain(self, vector: "torch.Tensor") -> Any:
         return vector.numpy()
 
-    def listed(self, vector: "torch.Tensor") -> list[float]:
+    def listed(self, vector: "torch.Tensor") -> Any:
         plain: Any = vector
         return plain.tolist()
 
@@ -135,6 +152,8 @@ class FeatureExtractionStages(EmbeddingStages):
         return self.score(source, other)
 
     def vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> "torch.Tensor":
+        if parameters.get(UNPOOLED):
+            return self._head.token_vectors(output["last_hidden_state"].float())[0]
         normalize: bool | None = parameters.get("normalize")
         vector: Any = self._head.finish(self._pooled(output), normalize=normalize)[0]
         dimensions, default_dimensions = parameters.get("dimensions"), self.about.dimensions

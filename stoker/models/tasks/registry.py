@@ -16,6 +16,7 @@ from stoker.models.engines import catalogue
 from stoker.models.stages.base import Stages
 from stoker.models.stages.kinds import LANGUAGE, ModelKind
 from stoker.models.tasks.base import LanguagePipeline, MediaPipeline, Task
+from stoker.models.tasks.other_servers.registry import FORMS
 
 Listed = Task | MediaPipeline | LanguagePipeline
 T = TypeVar("T", Task, MediaPipeline)
@@ -147,8 +148,10 @@ IMAGE_TO_VIDEO = "image-to-video"
 VIDEO = tuple(name for name, pipeline in SERVED.items() if "/v1/videos" in pipeline.paths)
 """Pipelines that answer with jobs, because they take too long for one request."""
 
-WORKS: Mapping[str, Task | MediaPipeline] = {**TASKS, **MEDIA}
-"""All tasks and media pipelines of a replica's stages, by the name in `Work`."""
+WORKS: Mapping[str, Task | MediaPipeline] = {**FORMS, **TASKS, **MEDIA}
+"""All tasks, their forms for clients of other servers, and media pipelines of a replica's stages,
+by the name in `Work`.
+"""
 
 
 def endpoints(pipeline: str) -> list[str]:

@@ -123,7 +123,7 @@ class RerankStages(RelevanceStages):
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Relevance:
-        return self.relevance(outputs[0])
+        return self.relevance(outputs[0], parameters)
 
 
 def _ranking(work: "Work", documents: Sequence[Relevance]) -> Ranking:
@@ -157,8 +157,9 @@ TASK = Task(
     pipeline="text-ranking",
     name="rerank",
     path="/v1/rerank",
-    # Cohere's clients append `v2` to their base URL; others append nothing.
-    aliases=("/v2/rerank", "/rerank"),
+    # Cohere's clients append `v2` to their base URL. Others append nothing: their path is shared
+    # with another form, see stoker/inference/other_servers/registry.py.
+    aliases=("/v2/rerank",),
     summary="Rank documents by relevance to a query",
     request=RerankRequest,
     result=Ranking,

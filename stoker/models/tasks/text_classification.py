@@ -105,7 +105,7 @@ class TextClassificationStages(RelevanceStages, TextPipelineStages):
     ) -> Any:
         """Returns what the pipeline object returns, in a fifth of its time."""
         if "is_pair" in outputs[0]:
-            return self.relevance(outputs[0])
+            return self.relevance(outputs[0], parameters)
         function: str = parameters.get("function_to_apply") or self._default_function
         scores = _applied(function, outputs[0]["logits"][0].float().numpy()).tolist()
         labels = [

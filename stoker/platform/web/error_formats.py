@@ -1,11 +1,16 @@
-"""Formats of errors: Stoker's own, and Anthropic's for its clients.
+"""Formats of errors: Stoker's own, and those of Anthropic and Text Embeddings Inference (TEI) for
+their clients.
 
-Anthropic's format: https://platform.claude.com/docs/en/api/errors.
+Anthropic's format: https://platform.claude.com/docs/en/api/errors. TEI's has the message as
+`error`. Two paths of TEI keep Stoker's format, because they also serve clients that read
+`error.message`: `/rerank` those of Jina and Cohere, and `/tokenize` those of vLLM. The path
+decides and not the body, which an invalid key or JSON leaves unread.
 """
 
 import re
 from collections.abc import Container, Mapping
 from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -24,6 +29,11 @@ MODELS_PATH = "/v1/models"
 """Both APIs have it. The header decides."""
 OVERLOADED = 529
 """Status of Anthropic's API for a server without capacity. No standard defines it."""
+TEI_PATHS = frozenset(
+    {"/embed", "/embed_all", "/embed_sparse", "/predict", "/similarity", "/decode", "/info"}
+)
+"""Paths that only clients of TEI call."""
+_TEI_TYPES: Mapping[int, str] = {429: "Overloaded", 503: "Unhealthy"}
 _TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -53,34 +63,61 @@ class AnthropicErrorBody(BaseModel):
     request_id: str
 
 
+class TeiErrorBody(BaseModel):
+    error: str = Field(description="Describes the problem and how to fix it.")
+    error_type: Literal["Validation", "Backend", "Overloaded", "Unhealthy"]
+    code: str = Field(description="The code of the same error in other endpoints.")
+    param: str | None = Field(default=None, description="Path of the invalid field.")
+    progress: float | None = Field(default=None, ge=0, le=1)
+
+
 _RATE = re.compile(r"x-ratelimit-(limit|remaining|reset)-(requests|tokens)")
 _SPAN = re.compile(r"(?:(?P<minutes>\d+)m)?(?:(?P<seconds>[\d.]+)s)?|(?P<ms>\d+)ms")
 
 
-def is_anthropic(path: str, headers: Container[str]) -> bool:
-    """Returns True if the client of a request speaks Anthropic's API."""
-    if path.startswith(MESSAGES_PATH):
-        return True
-    return path.startswith(MODELS_PATH) and VERSION_HEADER in headers
+class ErrorFormat(Enum):
+    OWN = auto()
+    ANTHROPIC = auto()
+    TEI = auto()
 
 
-def speaks_anthropic(scope: Scope) -> bool:
-    """Returns True if the client of a request speaks Anthropic's API."""
+def format_of(path: str, headers: Container[str]) -> ErrorFormat:
+    """Returns the format of the errors of a request."""
+    if path in TEI_PATHS:
+        return ErrorFormat.TEI
+    is_anthropic = path.startswith(MESSAGES_PATH) or (
+        path.startswith(MODELS_PATH) and VERSION_HEADER in headers
+    )
+    return ErrorFormat.ANTHROPIC if is_anthropic else ErrorFormat.OWN
+
+
+def format_for(scope: Scope) -> ErrorFormat:
+    """Returns the format of the errors of a request."""
     path: str = scope["path"]
-    return is_anthropic(path, Headers(scope=scope) if path.startswith(MODELS_PATH) else ())
+    return format_of(path, Headers(scope=scope) if path.startswith(MODELS_PATH) else ())
 
 
-def status_of(error: StokerError, *, anthropic: bool) -> int:
-    is_overloaded = anthropic and error.status == HTTPStatus.SERVICE_UNAVAILABLE
-    return OVERLOADED if is_overloaded else error.status
+def status_of(error: StokerError, form: ErrorFormat) -> int:
+    is_unavailable = error.status == HTTPStatus.SERVICE_UNAVAILABLE
+    return OVERLOADED if is_unavailable and form is ErrorFormat.ANTHROPIC else error.status
 
 
-def body_of(error: StokerError, *, anthropic: bool) -> dict[str, Any]:
+def body_of(error: StokerError, form: ErrorFormat) -> dict[str, Any]:
     """Returns the JSON body of an error."""
-    if not anthropic:
-        return error.body()
-    default = "api_error" if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else _TYPES[400]
-    fields = {name: value for name, value in error.body()["error"].items() if value is not None}
+    body = error.body()
+    if form is ErrorFormat.OWN:
+        return body
+    fields = {name: value for name, value in body["error"].items() if value is not None}
+    is_servers = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if form is ErrorFormat.TEI:
+        default = "Backend" if is_servers else "Validation"
+        del fields["type"]
+        return {
+            "error": fields.pop("message"),
+            "error_type": _TEI_TYPES.get(error.status, default),
+            **fields,
+        }
+    default = "api_error" if is_servers else _TYPES[400]
     return {
         "type": "error",
         "error": fields | {"type": _TYPES.get(error.status, default)},
@@ -88,13 +125,13 @@ def body_of(error: StokerError, *, anthropic: bool) -> dict[str, Any]:
     }
 
 
-def event_of(error: StokerError, *, anthropic: bool) -> bytes:
+def event_of(error: StokerError, form: ErrorFormat) -> bytes:
     """Returns the last event of a stream that fails."""
-    return sse.event(body_of(error, anthropic=anthropic), "error" if anthropic else None)
+    return sse.event(body_of(error, form), "error" if form is ErrorFormat.ANTHROPIC else None)
 
 
-def encoded(error: StokerError, *, anthropic: bool) -> bytes:
-    return orjson.dumps(body_of(error, anthropic=anthropic))
+def encoded(error: StokerError, form: ErrorFormat) -> bytes:
+    return orjson.dumps(body_of(error, form))
 
 
 def further_headers(added: Mapping[str, str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from stoker.base.errors import (
     from_validation,
 )
 from stoker.platform.web import error_formats
+from stoker.platform.web.error_formats import ErrorFormat
 
 _METHODS = "methods_of_paths"
 
@@ -42,10 +43,10 @@ def error_response(error: StokerError, scope: Scope | None = None) -> Response:
     Args:
         scope: the request, which determines the error's format. None means Stoker's own.
     """
-    anthropic = scope is not None and error_formats.speaks_anthropic(scope)
+    form = ErrorFormat.OWN if scope is None else error_formats.format_for(scope)
     return Response(
-        error_formats.encoded(error, anthropic=anthropic),
-        status_code=error_formats.status_of(error, anthropic=anthropic),
+        error_formats.encoded(error, form),
+        status_code=error_formats.status_of(error, form),
         headers=error.headers,
         media_type="application/json",
     )

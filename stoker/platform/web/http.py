@@ -28,7 +28,7 @@ from stoker.base.ids import Prefix, new_id
 from stoker.base.logs import request_id
 from stoker.platform.web.disk import full_disk
 from stoker.platform.web.encodings import decoded
-from stoker.platform.web.error_formats import further_headers, speaks_anthropic
+from stoker.platform.web.error_formats import ErrorFormat, format_for, further_headers
 from stoker.platform.web.error_handlers import BodyRefusedError, error_response, no_such_path
 from stoker.platform.web.outage import lost_database, lost_store
 from stoker.platform.web.structure import FREE_BYTES, Structure
@@ -262,7 +262,8 @@ def add_headers(request: Request, headers: Mapping[str, str]) -> None:
 def added_headers(scope: Scope) -> Mapping[str, str]:
     """Returns the headers of `add_headers`, and those of the client's API."""
     headers: Mapping[str, str] = scope.get(_HEADERS, {})
-    return further_headers(headers) if speaks_anthropic(scope) else headers
+    is_anthropic = format_for(scope) is ErrorFormat.ANTHROPIC
+    return further_headers(headers) if is_anthropic else headers
 
 
 def body_limits(request: Request) -> BodyLimits:

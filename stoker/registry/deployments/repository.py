@@ -45,6 +45,22 @@ async def inspections(
     return {identifier: inspection for identifier, inspection in rows if inspection}
 
 
+async def limit_and_origin(
+    session: Session, deployment_id: str
+) -> tuple[int, Mapping[str, Any] | None]:
+    """Returns a deployment's `max_queue`, and the hub of its live artifact, if it has one.
+
+    Raises `NoResultFound` for an unknown deployment.
+    """
+    statement = (
+        select(Deployment.max_queue, Artifact.origin)
+        .join_from(Deployment, Artifact, Artifact.id == Deployment.artifact_id, isouter=True)
+        .where(Deployment.id == deployment_id)
+    )
+    max_queue, origin = (await session.execute(statement)).one()
+    return max_queue, origin
+
+
 async def everything(session: Session) -> Sequence[Deployment]:
     return (await session.scalars(select(Deployment))).all()
 

@@ -13,7 +13,7 @@ from stoker.base.logs import request_id
 from stoker.inference import json_bodies
 from stoker.inference.operation import EVENTS, JSON, Answer, Operation, StreamedAnswer
 from stoker.platform.web import error_formats, structure
-from stoker.platform.web.error_formats import further_headers, is_anthropic
+from stoker.platform.web.error_formats import ErrorFormat, format_of, further_headers
 from stoker.platform.web.http import CLIENT_GONE, request_id_of, server_stopping
 from stoker.server.edge.answer_transport import JOINED_BYTES
 from stoker.server.telemetry.traces import PARENT_HEADERS
@@ -59,7 +59,7 @@ class HttpCall:
         self._head = head
         self._body = body
         self._id = request_id_of(head.headers.get("x-request-id", ""))
-        self._anthropic = is_anthropic(head.path, head.headers)
+        self._error_format = format_of(head.path, head.headers)
         self._first = b""
         """First part of a streamed answer."""
         self._session = WorkerSession(owner, settings, head, connection.number, self._id)
@@ -179,8 +179,8 @@ class HttpCall:
     # --- responses ---
 
     def _send_error(self, error: StokerError) -> None:
-        content = error_formats.encoded(error, anthropic=self._anthropic)
-        status = error_formats.status_of(error, anthropic=self._anthropic)
+        content = error_formats.encoded(error, self._error_format)
+        status = error_formats.status_of(error, self._error_format)
         self._send(content, status=status, before=error.headers)
 
     def _send(
@@ -212,7 +212,7 @@ class HttpCall:
         except StokerError as error:
             if answer.media_type != EVENTS:
                 raise
-            connection.write(chunk(error_formats.event_of(error, anthropic=self._anthropic)))
+            connection.write(chunk(error_formats.event_of(error, self._error_format)))
         connection.write(LAST_CHUNK)
 
     def _response_head(
@@ -224,6 +224,7 @@ class HttpCall:
         before: Mapping[str, str] | None = None,
     ) -> bytes:
         session, counted = self._session, self._session.counted or {}
+        is_anthropic = self._error_format is ErrorFormat.ANTHROPIC
         return ResponseHead(
             request_id=self._id,
             status=status,
@@ -231,7 +232,7 @@ class HttpCall:
             length=length,
             before=before or {},
             version_id=session.version_id if before is None else None,
-            counted=further_headers(counted) if self._anthropic else counted,
+            counted=further_headers(counted) if is_anthropic else counted,
             closes=self._connection.closes,
             varies=bool(session.settings.cors_origins),
         ).content()

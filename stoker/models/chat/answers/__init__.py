@@ -5,6 +5,7 @@ from stoker.models.chat.answers.chat_writer import ChatWriter
 from stoker.models.chat.answers.completion_writer import CompletionWriter
 from stoker.models.chat.answers.message_writer import MessageWriter
 from stoker.models.chat.answers.response_writer import ResponseWriter, TokenCountWriter
+from stoker.models.chat.answers.token_list_writer import TokenListWriter
 from stoker.wire.generation_request import Generation, Sampling
 
 
@@ -16,6 +17,8 @@ def writer(generation: Generation, sampling: Sampling) -> AnswerWriter:
     """
     if generation.api == "responses":
         return ResponseWriter(generation, sampling)
+    if generation.listing:
+        return TokenListWriter()
     writers = {
         "chat": ChatWriter,
         "completions": CompletionWriter,

@@ -122,6 +122,29 @@ class Prompts:
         prepared = Prepared(tokens, text[-64:], media)
         return prepared if cut is None else self._cut(prepared, cut, wished)
 
+    @property
+    def max_length(self) -> int:
+        """Maximum number of tokens of a prompt and its answer."""
+        return self._max_length
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens that the model knows."""
+        return self._vocabulary
+
+    def tokens(self, prompt: str | Conversation, place: str, *, special: bool) -> list[int]:
+        """Returns the tokens of a prompt of any length. Raises `InputError`.
+
+        Args:
+            special: True adds the tokenizer's special tokens.
+        """
+        if isinstance(prompt, str):
+            return self._encoded(prompt, special=special)
+        text, tokens, media = self._conversation(prompt, place)
+        if special and media is not None:
+            raise _refusal("must be false for a conversation with images.", "add_special_tokens")
+        return self._encoded(text, special=True) if special else tokens
+
     def _cut(self, prompt: Prepared, cut: Cut, wished: int | None) -> Prepared:
         """Returns the prompt without the tokens to cut off. Raises `InputError`."""
         limit = cut.tokens if cut.tokens > 0 else max(1, self._max_length - max(1, wished or 1))

@@ -1,0 +1,1 @@
+"""Endpoints of Text Embeddings Inference (TEI) and vLLM, for their clients."""
