@@ -54,15 +54,33 @@ class ResponseKeeper(Protocol):
         """
         ...
 
-    async def enqueue(
-        self, caller: Principal, entry: DirectoryEntry, record: Any, /
-    ) -> Mapping[str, Any]:
-        """Stores a response that is answered in the background. Returns it."""
+    def claim(self, caller: Principal, headers: Mapping[str, str], body: Any, /) -> Any:
+        """Returns the claim of a request with an `Idempotency-Key`. None without that header."""
         ...
 
-    async def keep(
-        self, caller: Principal, entry: DirectoryEntry, record: Any, response: bytes, /
-    ) -> None:
+    async def claimed(self, caller: Principal, claim: Any, /) -> Mapping[str, Any] | None:
+        """Returns the response that an earlier request with the same claim made.
+
+        Raises `ConflictError` if that request had another body.
+        """
+        ...
+
+    async def begin(self, caller: Principal, entry: DirectoryEntry, record: Any, /) -> Any:
+        """Returns a response to store, before the work for it.
+
+        Raises `PayloadTooLargeError` if the account's storage is full.
+        """
+        ...
+
+    async def enqueue(self, begun: Any, claim: Any, /) -> Mapping[str, Any]:
+        """Stores a response that is answered in the background. Returns it.
+
+        Raises `RateLimitError` if the queue is full, and `ConflictError` if another request has
+        the same claim.
+        """
+        ...
+
+    async def keep(self, begun: Any, response: bytes, /) -> None:
         """Stores a response that was answered."""
         ...
 

@@ -72,6 +72,11 @@ class CallSession:
         return self._caller
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers of the request."""
+        return self._headers
+
+    @property
     def settings(self) -> Settings:
         return self.calls.settings
 

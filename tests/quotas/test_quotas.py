@@ -24,6 +24,7 @@ from stoker.store.tables.agents import Agent
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart
 from stoker.store.tables.files import File
 from stoker.store.tables.keys import ApiKey
+from stoker.store.tables.responses import ResponseStatus, StoredResponse
 
 ONE, OTHER = "acct_one", "acct_other"
 GIB = 1 << 30
@@ -38,7 +39,8 @@ class Disk(NamedTuple):
 @pytest.fixture
 async def database(migrated: Database) -> Database:
     async with migrated.transaction() as session:
-        for table in (UploadPart, UploadFile, Upload, Artifact, File, Agent, ApiKey, Account):
+        held = (UploadPart, UploadFile, Upload, Artifact, File, Agent, ApiKey, StoredResponse)
+        for table in (*held, Account):
             await session.execute(delete(table))
         for name in (ONE, OTHER):
             session.add(Account(id=name, name=name, quotas={}, created_at=db.now()))
@@ -60,6 +62,27 @@ def agent(account: str) -> Agent:
         config={},
         created_at=db.now(),
         updated_at=db.now(),
+    )
+
+
+def response(account: str, stored: int, events: int) -> StoredResponse:
+    return StoredResponse(
+        id=new_id(Prefix.FILE),
+        account_id=account,
+        deployment_id="dep_1",
+        api_key="key",
+        model="m",
+        is_background=True,
+        content_key=b"",
+        request=b"",
+        answer=b"",
+        stored_bytes=stored,
+        event_bytes=events,
+        status=ResponseStatus.COMPLETED.value,
+        progress=0.0,
+        tries=0,
+        losses=0,
+        created_at=db.now(),
     )
 
 
@@ -237,6 +260,38 @@ class TestStorage:
                     )
                 )
         assert await self.used(database) == 14
+
+    async def test_stored_responses_count_with_their_events(self, database: Database):
+        async with database.transaction() as session:
+            session.add_all([response(ONE, 30, 12), response(ONE, 5, 0), response(OTHER, 3, 0)])
+        assert await self.used(database) == 47
+        assert await self.used(database, OTHER) == 3
+
+    async def test_checked_without_a_reservation(self, database: Database, tmp_path: Path):
+        limits = quotas(tmp_path, storage_gib=200 / GIB)
+        async with database.transaction() as session:
+            session.add(response(ONE, 100, 50))
+        async with database.reading() as session:
+            for _ in range(2):
+                await limits.check_storage(session, ONE, 50)
+            error = await error_of(limits.check_storage(session, ONE, 51))
+        assert (error.status, error.code) == (413, "quota_exceeded")
+        assert "it has 150 and asks for 51 more" in error.message
+        assert limits.refused[Quota.STORAGE_BYTES] == 1
+
+    async def test_a_check_trusts_a_recent_count(self, database: Database, tmp_path: Path):
+        now = 0.0
+        limits = QuotaService(Settings(data_dir=tmp_path, quota_storage_gib=20), lambda: now)
+        async with database.reading() as session:
+            await limits.check_storage(session, ONE, 50)
+        async with database.transaction() as session:
+            session.add(response(ONE, 20 * GIB, 0))
+        async with database.reading() as session:
+            await limits.check_storage(session, ONE, 50)
+            error = await error_of(limits.check_storage(session, ONE, 10 * GIB + 1))
+            now = 11.0
+            assert (await error_of(limits.check_storage(session, ONE, 50))).status == 413
+        assert error.code == "quota_exceeded"
 
     async def test_beyond_it_is_too_large(self, database: Database, tmp_path: Path):
         limits = quotas(tmp_path, storage_gib=200 / GIB)

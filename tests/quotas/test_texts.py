@@ -1,5 +1,8 @@
-"""Texts that an account stores count for its storage: checks, agents, inputs of runs."""
+"""Texts that an account stores count for its storage: checks, agents, and inputs of runs and
+responses.
+"""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -90,3 +93,28 @@ async def test_runs(client: httpx.AsyncClient) -> None:
     assert await used(client) > 80_000
     (await client.delete(f"{runs}/{made[0].json()['id']}")).raise_for_status()
     (await client.post(runs, json={"input": LARGE})).raise_for_status()
+
+
+async def test_background_responses(client: httpx.AsyncClient) -> None:
+    async def ask(text: str, key: str) -> httpx.Response:
+        body = {"model": "chat", "input": text, "background": True}
+        return await client.post("/v1/responses", json=body, headers={"idempotency-key": key})
+
+    # Each is stored with its own input, and with the input of its conversation.
+    answers = await asyncio.gather(*(ask(LARGE, "first") for _ in range(8)))
+    made = [answer.json()["id"] for answer in answers if answer.status_code == 200]
+    assert len(set(made)) == 1
+    for answer in answers:
+        if answer.status_code != 200:
+            assert (answer.status_code, answer.json()["error"]["code"]) == (
+                409,
+                "idempotency_in_progress",
+            )
+    assert 80_000 < await used(client) < 85_000
+    refused(await ask(LARGE, "second"))
+    assert (await ask(LARGE, "first")).json()["id"] == made[0]
+    mismatch = await ask("short", "first")
+    assert mismatch.json()["error"]["code"] == "idempotency_mismatch"
+    (await client.delete(f"/v1/responses/{made[0]}")).raise_for_status()
+    assert await used(client) < 100
+    assert (await ask(LARGE, "first")).raise_for_status().json()["id"] != made[0]

@@ -1,6 +1,6 @@
 """Answers `/v1/responses`."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,9 +46,13 @@ class ResponseRecord:
 
 
 async def answer(session: CallSession, entry: DirectoryEntry, body: ResponseRequest) -> Answer:
-    own, keeper = body.input, None
+    own, keeper, claim = body.input, None, None
     if body.stores or body.previous_response_id:
         keeper = _keeper(session.calls)
+        claim = keeper.claim(session.caller, session.headers, body) if body.background else None
+        if claim and (earlier := await keeper.claimed(session.caller, claim)):
+            session.add_header("idempotency-replayed", "true")
+            return _in_background(keeper, entry, body, earlier)
         await keeper.extend(session.caller, body)
     if dropped := body.tool_list.dropped:
         session.add_header(DROPPED, ", ".join(dropped))
@@ -58,19 +62,18 @@ async def answer(session: CallSession, entry: DirectoryEntry, body: ResponseRequ
         generation.answer["service_tier"] = session.tier
     await session.collect(generation)
     record = ResponseRecord(body, own, generation)
+    begun = await keeper.begin(session.caller, entry, record) if keeper and body.stores else None
     if keeper and body.background:
-        queued = await keeper.enqueue(session.caller, entry, record)
-        if body.stream:
-            return StreamedAnswer(keeper.follow(entry.account_id, queued["id"]))
-        return WholeAnswer(msgspec.json.encode(queued))
+        queued = await keeper.enqueue(begun, claim)
+        return _in_background(keeper, entry, body, queued)
     if generation.stream:
         parts = session.stream(entry, generation)
-        if keeper and body.stores:
-            parts = _kept(parts, lambda whole: keeper.keep(session.caller, entry, record, whole))
+        if keeper and begun:
+            parts = _kept(parts, lambda whole: keeper.keep(begun, whole))
         return StreamedAnswer(parts)
     whole = await session.run(entry, generation)
-    if keeper and body.stores:
-        await keeper.keep(session.caller, entry, record, whole)
+    if keeper and begun:
+        await keeper.keep(begun, whole)
     return WholeAnswer(whole)
 
 
@@ -99,6 +102,17 @@ def generation_of(
     if seals and body.is_sealed:
         generation.answer["seal"] = msgspec.structs.asdict(seals.of(generation.answer["id"]))
     return generation
+
+
+def _in_background(
+    keeper: ResponseKeeper,
+    entry: DirectoryEntry,
+    body: ResponseRequest,
+    stored: Mapping[str, Any],
+) -> Answer:
+    if body.stream:
+        return StreamedAnswer(keeper.follow(entry.account_id, stored["id"]))
+    return WholeAnswer(msgspec.json.encode(stored))
 
 
 def _keeper(calls: Calls) -> ResponseKeeper:

@@ -37,7 +37,7 @@ class Limit:
 LIMITS: Mapping[Quota, Limit] = {
     Quota.STORAGE_BYTES: Limit(
         "bytes of artifacts, open upload sessions, files, merged adapters, checks, "
-        "agents and inputs of runs",
+        "agents, inputs of runs and stored responses",
         lambda settings: int(settings.quota_storage_gib * GIB),
         "Delete some of these, or abandon upload sessions",
     ),

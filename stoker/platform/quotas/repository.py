@@ -17,6 +17,7 @@ from stoker.store.tables.deployments import Deployment, DeploymentVersion
 from stoker.store.tables.files import File, FileUpload, FileUploadPart, FileUploadStatus
 from stoker.store.tables.jobs import UNFINISHED
 from stoker.store.tables.keys import ApiKey
+from stoker.store.tables.responses import StoredResponse
 from stoker.store.tables.videos import Video
 
 _IS_PENDING = FileUpload.status == FileUploadStatus.PENDING
@@ -83,13 +84,17 @@ def _storage(account_id: str | None) -> Select[Any, Any]:
     """Builds a query for the stored bytes by account.
 
     Sums live files, upload sessions, files of models and clients, uploads of files, folders of
-    merged adapters, checks, agents, and inputs of runs. A session counts the larger of its declared
-    and received bytes.
+    merged adapters, checks, agents, inputs of runs, and stored responses with their events. A
+    session counts the larger of its declared and received bytes.
     """
     live = select(Artifact.account_id, func.sum(Artifact.size_bytes).label("bytes"))
     made = select(File.account_id, func.sum(File.size).label("bytes"))
     merged = select(
         DeploymentVersion.account_id, func.sum(DeploymentVersion.merged_bytes).label("bytes")
+    )
+    responses = select(
+        StoredResponse.account_id,
+        func.sum(StoredResponse.stored_bytes + StoredResponse.event_bytes).label("bytes"),
     )
     texts = (_of(_bytes_of(table), table.account_id, account_id) for table in (Agent, Run))
     checks = _bytes_of_checks(account_id)
@@ -98,6 +103,7 @@ def _storage(account_id: str | None) -> Select[Any, Any]:
         _of(live, Artifact.account_id, account_id),
         _of(made, File.account_id, account_id),
         _of(merged, DeploymentVersion.account_id, account_id),
+        _of(responses, StoredResponse.account_id, account_id),
         *texts,
         checks,
         _bytes_of_file_uploads(account_id),

@@ -15,6 +15,8 @@ from stoker.store.db import Session
 
 _AMPLE = 10_000
 """Number of rows that exceeds the additions of all servers to an account within `_TRUSTED_S`."""
+_AMPLE_BYTES = 10 << 30
+"""Like `_AMPLE`, for bytes of stored responses."""
 _TRUSTED_S = 10.0
 _RESERVED_PART = 20
 """Divisor of the disk's size. The reserve of free space is at most this fraction of the disk."""
@@ -41,6 +43,7 @@ class QuotaService:
         self._disk_reserve = settings.disk_reserve_mib * MIB
         self._clock = clock
         self._rooms: dict[tuple[str, Quota], _Room] = {}
+        self._stores: dict[str, _Room] = {}
         self.refused: Counter[Quota] = Counter()
 
     async def take(
@@ -76,6 +79,21 @@ class QuotaService:
         if used > limit:
             self.refused[quota] += 1
             raise exceeded(quota, used=used - amount, asked=amount, limit=limit)
+
+    async def check_storage(self, session: Session, account_id: str, amount: int) -> None:
+        """Like `take` for bytes, but reserves and locks nothing: concurrent additions may exceed
+        the limit. Trusts the last count for some seconds if it left ample room.
+        """
+        quota = Quota.STORAGE_BYTES
+        limit = self.limits(await repository.own(session, account_id))[quota]
+        room = self._stores.get(account_id)
+        if not limit or (room and self._is_ample(room, limit, amount)):
+            return
+        used = await repository.used(session, quota, account_id)
+        if used + amount > limit:
+            self.refused[quota] += 1
+            raise exceeded(quota, used=used, asked=amount, limit=limit)
+        self._stores[account_id] = _Room(limit, limit - used, self._clock())
 
     async def left(self, session: Session, account_id: str, quota: Quota) -> int | None:
         """Returns the amount that an account may still add. None means no limit. `take` alone is
@@ -118,12 +136,17 @@ class QuotaService:
 
     def forget(self, account_id: str) -> None:
         """Forgets a deleted account."""
+        self._stores.pop(account_id, None)
         for quota in Quota:
             self._rooms.pop((account_id, quota), None)
 
     def limits(self, own: Mapping[str, int]) -> dict[Quota, int]:
         """Returns the server's limits, overridden by the operator's limits for an account."""
         return {quota: own.get(quota, default) for quota, default in self._defaults.items()}
+
+    def _is_ample(self, room: _Room, limit: int, amount: int) -> bool:
+        is_recent = room.limit == limit and self._clock() - room.at < _TRUSTED_S
+        return is_recent and room.left - amount > _AMPLE_BYTES
 
     def _has_room(
         self, session: Session, account_id: str, quota: Quota, limit: int, amount: int

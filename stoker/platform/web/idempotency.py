@@ -17,7 +17,7 @@ from stoker.base.errors import ConflictError, InvalidAPIKeyError
 from stoker.platform.web import repository
 from stoker.platform.web.context import PlatformDep
 from stoker.platform.web.dependencies import made
-from stoker.platform.web.principal import caller_of
+from stoker.platform.web.principal import Principal, caller_of
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.idempotency import IdempotencyRecord
@@ -100,22 +100,16 @@ class Idempotency:
         try:
             await session.flush()
         except IntegrityError as error:
-            raise ConflictError(
-                "A request with this Idempotency-Key is under way; repeat it in a moment.",
-                code="idempotency_in_progress",
-            ) from error
+            raise in_progress() from error
         return _response(content, status)
 
     async def _body_sha256(self) -> str:
         return hashlib.sha256(await self._request.body()).hexdigest()
 
     def _record_id(self) -> str:
-        # A key with fewer rights must not get the responses of a key with more rights. An operator
-        # acts for the account in the header.
         account = self._named_account()
         request = (self._request.method, self._request.url.path, self._key or "")
-        parts = (self._caller.key_id, account, *request)
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return record_id(self._caller, account, *request)
 
     def _named_account(self) -> str:
         return self._request.headers.get("x-stoker-account", "")
@@ -123,11 +117,7 @@ class Idempotency:
     def _replay(self, record: IdempotencyRecord, body_sha256: str, status: int) -> Response:
         content = self._secret.unseal(record.response)
         if record.body_sha256 != body_sha256 or content is None:
-            raise ConflictError(
-                "This Idempotency-Key was used with another body. Use a new key.",
-                code="idempotency_mismatch",
-                param="Idempotency-Key",
-            )
+            raise mismatch()
         if not content:
             raise ConflictError(
                 "The answer to the first request with this Idempotency-Key is usable only "
@@ -138,6 +128,32 @@ class Idempotency:
         response = _response(content, status)
         response.headers["idempotency-replayed"] = "true"
         return response
+
+
+def record_id(caller: Principal, account: str, method: str, path: str, key: str) -> str:
+    """Returns the id of the record of a request.
+
+    Args:
+        account: account that an operator's request names.
+    """
+    # A key with fewer rights must not get the responses of a key with more rights.
+    parts = (caller.key_id, account, method, path, key)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def in_progress() -> ConflictError:
+    return ConflictError(
+        "A request with this Idempotency-Key is under way; repeat it in a moment.",
+        code="idempotency_in_progress",
+    )
+
+
+def mismatch() -> ConflictError:
+    return ConflictError(
+        "This Idempotency-Key was used with another body. Use a new key.",
+        code="idempotency_mismatch",
+        param="Idempotency-Key",
+    )
 
 
 def _response(content: bytes, status: int) -> Response:

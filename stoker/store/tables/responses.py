@@ -25,6 +25,7 @@ class StoredResponse(Job, Base):
     __table_args__ = (
         Index("ix_responses_account_id_id", "account_id", "id"),
         Index("ix_responses_created_at", "created_at"),
+        Index("ix_responses_stored_bytes", "account_id", "stored_bytes", "event_bytes"),
     )
 
     # Releases without this table delete accounts, too.

@@ -7,6 +7,7 @@ import msgspec
 from pydantic import BaseModel, TypeAdapter
 
 from stoker.inference.openai.items import Input, InputItem
+from stoker.inference.openai.responses import ResponseRequest
 from stoker.media.inline import Inline
 from stoker.platform.sealing import Sealer
 from stoker.store.secret import ServerSecret
@@ -36,6 +37,11 @@ def items_of(given: Input, response_id: str) -> list[dict[str, Any]]:
         prefix = _PREFIXES.get(fields["type"], "item")
         items.append({"id": f"{prefix}_{number}_{index}", **fields})
     return items
+
+
+def fields_of(body: ResponseRequest) -> dict[str, Any]:
+    """Returns the fields of a request as JSON, without the input."""
+    return plain(body.model_dump(exclude={"input"}, exclude_unset=True, by_alias=True))
 
 
 def plain(value: Any) -> Any:

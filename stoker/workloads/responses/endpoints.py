@@ -11,6 +11,7 @@ from stoker.inference.openai.response_object import ResponseObject
 from stoker.inference.operation import EVENTS
 from stoker.inference.streaming import streamed
 from stoker.platform.jobs.runner import JobRunner
+from stoker.platform.web import idempotency
 from stoker.platform.web.context import Platform, ReadSession, WriteSession, part
 from stoker.platform.web.dependencies import made
 from stoker.platform.web.lists import ListResponse, Paging
@@ -141,6 +142,7 @@ async def delete_response(response_id: str, within: Within, context: ContextDep)
     """Delete a stored response with its content. Work on it is stopped."""
     async with context.database.transaction() as session:
         row = await get(session, within, response_id, lock=True)
+        await idempotency.erase(session, [response_id])
         await session.delete(row)
         session.after_commit(lambda: context.jobs.cancel(response_id))
     await context.database.scrub()

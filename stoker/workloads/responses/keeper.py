@@ -26,7 +26,8 @@ from stoker.store import db
 from stoker.store.tables.jobs import UNFINISHED
 from stoker.store.tables.responses import ResponseStatus, StoredResponse
 from stoker.tenancy.keys.auth import Reach
-from stoker.workloads.responses import content, following, repository
+from stoker.workloads.responses import claims, content, following, repository
+from stoker.workloads.responses.claims import Claim
 
 MAX_CHAIN = 128
 """Maximum number of earlier responses of a conversation."""
@@ -76,23 +77,59 @@ class StoredResponses:
             await asyncio.sleep(0)
         return items
 
-    async def keep(
-        self, caller: Principal, entry: DirectoryEntry, record: ResponseRecord, response: bytes
-    ) -> None:
+    def claim(
+        self, caller: Principal, headers: Mapping[str, str], body: ResponseRequest
+    ) -> Claim | None:
+        return claims.claim(caller, headers, body)
+
+    async def claimed(self, caller: Principal, claim: Claim) -> Mapping[str, Any] | None:
+        return await claims.claimed(self._platform, _reach(caller), claim)
+
+    async def begin(
+        self, caller: Principal, entry: DirectoryEntry, record: ResponseRecord
+    ) -> StoredResponse:
+        row = self._row(caller, entry, record)
+        platform = self._platform
+        async with platform.database.reading() as session:
+            await platform.quotas.check_storage(session, row.account_id, row.stored_bytes)
+        return row
+
+    async def keep(self, begun: StoredResponse, response: bytes) -> None:
+        row = begun
         answered: dict[str, Any] = msgspec.json.decode(response)
-        row = self._row(caller, entry, record, answered)
+        row.answer = content.sealer(self._platform.secret, row).seal(answered)
+        row.stored_bytes = len(row.request) + len(row.answer)
         failed = answered["status"] == "failed"
         row.status = (ResponseStatus.FAILED if failed else ResponseStatus.COMPLETED).value
         row.completed_at = db.now()
         async with self._platform.database.transaction() as session:
             session.add(row)
 
-    async def enqueue(
+    async def enqueue(self, begun: StoredResponse, claim: Claim | None) -> Mapping[str, Any]:
+        row = begun
+        queued = content.response_of(self._platform.secret, row)
+        limit = self._platform.settings.responses_queued
+        async with self._platform.database.transaction() as session:
+            if claim:
+                await claims.add(session, self._platform, claim, row)
+            if await jobs.unfinished(session, StoredResponse, row.deployment_id) >= limit:
+                raise RateLimitError(
+                    f"This deployment has {limit} responses that have not ended. Try again later.",
+                    code="queue_full",
+                    retry_after_s=10,
+                )
+            session.add(row)
+        self._runner.wake()
+        return queued
+
+    def _row(
         self, caller: Principal, entry: DirectoryEntry, record: ResponseRecord
-    ) -> Mapping[str, Any]:
-        answer = record.generation.answer
+    ) -> StoredResponse:
+        """Returns a row with a response that has the status `queued`."""
+        body, answer = record.body, record.generation.answer
+        response_id: str = answer["id"]
         queued: dict[str, Any] = {
-            "id": answer["id"],
+            "id": response_id,
             "object": "response",
             "created_at": answer["created"],
             "model": entry.model,
@@ -105,33 +142,11 @@ class StoredResponses:
             "output": [],
             "usage": None,
         }
-        row = self._row(caller, entry, record, queued)
-        limit = self._platform.settings.responses_queued
-        async with self._platform.database.transaction() as session:
-            if await jobs.unfinished(session, StoredResponse, entry.deployment_id) >= limit:
-                raise RateLimitError(
-                    f"This deployment has {limit} responses that have not ended. Try again later.",
-                    code="queue_full",
-                    retry_after_s=10,
-                )
-            session.add(row)
-        self._runner.wake()
-        return queued
-
-    def _row(
-        self,
-        caller: Principal,
-        entry: DirectoryEntry,
-        record: ResponseRecord,
-        answered: dict[str, Any],
-    ) -> StoredResponse:
-        body, response_id = record.body, answered["id"]
         request: dict[str, Any] = {"input": content.items_of(record.input, response_id)}
         if body.background:
-            fields = body.model_dump(exclude={"input"}, exclude_unset=True, by_alias=True)
-            request["body"] = content.plain(fields)
+            request["body"] = content.fields_of(body)
             request["whole_input"] = content.items_of(body.input, response_id)
-            request["tier"] = answered["service_tier"]
+            request["tier"] = queued["service_tier"]
         key = new_key(self._platform.secret)
         sealer = Sealer(self._platform.secret, key)
         row = StoredResponse(
@@ -144,7 +159,7 @@ class StoredResponses:
             is_background=bool(body.background),
             content_key=key,
             request=sealer.seal(request),
-            answer=sealer.seal(answered),
+            answer=sealer.seal(queued),
             status=ResponseStatus.QUEUED.value,
             progress=0.0,
             tries=0,

@@ -8,6 +8,7 @@ from stoker.inference.resource import Keeping
 from stoker.platform.jobs.runner import JobRunner
 from stoker.platform.parts import ServerParts
 from stoker.platform.resource import JobQueue, Resource, Upkeep
+from stoker.platform.web import idempotency
 from stoker.platform.web.context import Platform
 from stoker.store.tables.responses import StoredResponse
 from stoker.workloads.responses import repository
@@ -54,6 +55,7 @@ async def _delete(parts: ServerParts, ids: Sequence[str]) -> None:
         return
     context = parts.get(ResponseContext)
     async with context.database.transaction() as session:
+        await idempotency.erase(session, ids)
         await repository.delete_these(session, ids)
     for response_id in ids:
         context.jobs.cancel(response_id)
