@@ -11,10 +11,7 @@ from stoker.store import migrations
 from stoker.store.db import Database
 from stoker.tenancy.usage import money
 from stoker.tenancy.usage.prices import PriceList
-
-ACCOUNT = (
-    "INSERT INTO accounts (id, name, created_at) VALUES ('acct_1', 'a', '2026-01-01 00:00:00')"
-)
+from tests.support.databases import ACCOUNT
 
 
 @pytest.mark.parametrize(("is_new", "flex"), [(True, 500_000), (False, 1_000_000)])

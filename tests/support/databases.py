@@ -11,6 +11,11 @@ from sqlalchemy import event
 from stoker.store.db import Database
 from tests.support import postgres
 
+ACCOUNT = (
+    "INSERT INTO accounts (id, name, created_at) VALUES ('acct_1', 'a', '2026-01-01 00:00:00')"
+)
+"""Statement for any schema. A database with an account is in use."""
+
 
 @pytest.fixture(scope="package")
 def postgres_url() -> Iterator[str]:

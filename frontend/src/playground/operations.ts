@@ -44,7 +44,7 @@ function document(): Promise<Document> {
 }
 
 /** Aliases of endpoints for other API conventions. */
-const ALIASES = new Set(["/rerank", "/v2/rerank"]);
+const ALIASES = new Set(["/v2/rerank"]);
 /** Endpoints of language models that the chat view covers. */
 const BESIDE = new Set(["/v1/responses", "/v1/responses/input_tokens", "/v1/messages", "/v1/messages/count_tokens"]);
 

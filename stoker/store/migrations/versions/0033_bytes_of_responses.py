@@ -14,5 +14,10 @@ COMPATIBLE_FROM: str | None = None
 
 def upgrade() -> None:
     # Sums are read from the index, because rows are large.
-    columns = ["account_id", "stored_bytes", "event_bytes"]
-    op.create_index("ix_responses_stored_bytes", "responses", columns)
+    with op.get_context().autocommit_block():
+        op.create_index(
+            "ix_responses_stored_bytes",
+            "responses",
+            ["account_id", "stored_bytes", "event_bytes"],
+            postgresql_concurrently=True,
+        )

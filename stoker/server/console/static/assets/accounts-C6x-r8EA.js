@@ -1,0 +1,1 @@
+import{E as e,U as t,X as n,nt as r}from"./index-C4qVAudL.js";var i=100;function a(){let a=e(async()=>r.value?(await n(`/v1/accounts`,{limit:i})).data:[],[]),o=new Map(a.value?.map(e=>[e.id,e.name]));return e=>e?t(o.get(e)??e,64):`–`}export{a as t};
