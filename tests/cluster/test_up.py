@@ -184,6 +184,7 @@ def test_nothing_outlives_it_and_the_next_goes_on(cluster: Cluster, used: Used) 
     assert [ask(entry) for entry in sdks(cluster, used.key)] == [PARIS, PARIS]
 
 
+@pytest.mark.release
 def test_has_the_demo(cluster: Cluster, used: Used) -> None:
     """The demo is deployed. The previous test starts the fleet with `--demo`."""
     path = cluster.data_dir / "demo.json"

@@ -25,7 +25,6 @@ FILE_UPLOAD, RESPONSE = "/v1/uploads/{file_upload_id}", "/v1/responses/{response
 FOR_SDKS = "for OpenAI's clients, which make stored responses"
 WITHOUT_COMMAND = {
     Operation("HEAD", FILES): "for clients that resume a file by its offset; push lists parts",
-    Operation("GET", FILE_UPLOAD): "for clients that resume a file; push sends it again",
     Operation("POST", f"{FILE_UPLOAD}/cancel"): "push cancels an upload that fails",
     Operation("GET", RESPONSE): FOR_SDKS,
     Operation("DELETE", RESPONSE): FOR_SDKS,

@@ -22,6 +22,7 @@ from tests.deployments.routes import Place
 from tests.server.tides.context import TideContext
 from tests.server.tides.resource import RESOURCE as TIDES
 from tests.support.app import App, serving
+from tests.support.errors import error_of
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ class TestRecords:
                 response = await client.request(place.method, place.url())
                 assert response.status_code == 401, f"{name}: {place}"
                 if place.method != "HEAD":
-                    assert response.json()["error"]["code"] == "invalid_api_key", str(place)
+                    assert error_of(response)["code"] == "invalid_api_key", str(place)
 
     async def test_a_route_of_a_plain_router_needs_a_key(self, tmp_path: Path):
         """No route class checks the key here: the app requires it."""
