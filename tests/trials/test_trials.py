@@ -274,6 +274,7 @@ def test_a_deployment_that_is_deleted_ends_its_trial(
     client.delete(f"{DEPLOYMENTS}/{other['id']}").raise_for_status()
 
 
+@pytest.mark.release
 def test_a_killed_server_goes_on_with_it(restartable: Server, sources: Path) -> None:
     with restartable.account("killed") as client:
         body = {"model": "tagger", "source": str(sources / "tagger")}
