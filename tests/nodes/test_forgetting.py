@@ -22,6 +22,8 @@ from tests.support.on_nodes import NodeHost
 from tests.support.scraping import scrape
 from tests.support.server import Server
 
+pytestmark = pytest.mark.release
+
 PATIENCE_S = 90.0
 FORGOTTEN = "deleted specification dropped"
 OFTEN = """\
@@ -32,7 +34,6 @@ from stoker.server import node
 node.SWEEP_S = 0.5
 from stoker.cli.main import main
 
-pytestmark = pytest.mark.release
 sys.argv = ["stoker", *sys.argv[3:]]
 main()
 """

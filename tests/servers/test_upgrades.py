@@ -27,11 +27,12 @@ from tests.support.server import Server
 from tests.support.video import ltx
 from tests.videos.conftest import decoded
 
+pytestmark = pytest.mark.release
+
 DRAIN_S = 2
 SLOW = """
 import pathlib
 
-pytestmark = pytest.mark.release
 marker = pathlib.Path({marker!r})
 if not marker.exists():
     marker.touch()
