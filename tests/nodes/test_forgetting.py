@@ -33,7 +33,6 @@ import sys
 from stoker.server import node
 node.SWEEP_S = 0.5
 from stoker.cli.main import main
-
 sys.argv = ["stoker", *sys.argv[3:]]
 main()
 """

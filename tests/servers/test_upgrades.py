@@ -32,7 +32,6 @@ pytestmark = pytest.mark.release
 DRAIN_S = 2
 SLOW = """
 import pathlib
-
 marker = pathlib.Path({marker!r})
 if not marker.exists():
     marker.touch()
