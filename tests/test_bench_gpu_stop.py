@@ -11,6 +11,8 @@ import pytest
 
 from bench.gpu.results import JSON_NAME
 
+pytestmark = pytest.mark.release
+
 ROOT = Path(__file__).parents[1]
 BEGUN = "--- bert"
 """Line at the start of the first group, when the server runs."""

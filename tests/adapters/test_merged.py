@@ -21,6 +21,8 @@ from tests.support.deploying import deploy, deployment, push
 from tests.support.models import tiny_bert
 from tests.support.server import Server
 
+pytestmark = pytest.mark.release
+
 NER = Path(stoker.demo.__file__).parent / "models" / "tiny-ner"
 TRANSLATOR = NER.parent / "tiny-translator"
 TEXT = "one two three"

@@ -20,6 +20,7 @@ REFUSED = {("table-question-answering", "tapas"): ("pandas", "tables")}
 """Families that require an extra, with the package that it installs and the extra's name."""
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("task", "path", "family"),
     [pytest.param(*claim, id=f"{claim[0]} {claim[2]}") for claim in claimed()],

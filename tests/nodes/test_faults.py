@@ -317,6 +317,7 @@ def test_a_gateway_is_killed(
     assert whole.ended()[-1] == "data: [DONE]"
 
 
+@pytest.mark.release
 @pytest.mark.fault("n4")
 def test_the_database_is_gone_for_a_while(
     frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any]
@@ -348,6 +349,7 @@ def test_the_database_is_gone_for_a_while(
     assert sum(starts) == 1
 
 
+@pytest.mark.release
 @pytest.mark.fault("n5")
 def test_a_node_host_stands_still(
     frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any]
@@ -408,6 +410,7 @@ class Wire:
         threading.Thread(target=work, args=given, daemon=True).start()
 
 
+@pytest.mark.release
 @pytest.mark.fault("n6")
 def test_the_network_between_a_gateway_and_a_node_is_cut(
     frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any]
@@ -444,6 +447,7 @@ def test_the_network_between_a_gateway_and_a_node_is_cut(
     until(lambda: "connected to a node" in lines(), PATIENCE_S)
 
 
+@pytest.mark.release
 @pytest.mark.fault("n9")
 def test_a_node_cannot_place_files(frail: Fleet, clients: list[httpx.Client]) -> None:
     """A node that cannot place files, as with a full or broken disk, is replaced by another node
@@ -497,6 +501,7 @@ def test_a_node_is_asked_to_end(
     assert not [line for line in new_lines if json.loads(line)["level"] == "error"]
 
 
+@pytest.mark.release
 @pytest.mark.fault("n8")
 def test_without_any_node(
     frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any]

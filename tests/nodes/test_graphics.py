@@ -16,6 +16,8 @@ from tests.support import postgres
 from tests.support.deploying import deploy
 from tests.support.server import Server
 
+pytestmark = pytest.mark.release
+
 DEVICE = "GPU-6b1d7a52-0f6e-4b5c-9f0e-5d2f1f0a3c11, NVIDIA L4, 23034"
 
 

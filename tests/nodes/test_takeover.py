@@ -22,6 +22,8 @@ from tests.support.deploying import deploy, wait_for
 from tests.usage.books import closed
 from tests.videos.conftest import QUICK, decoded
 
+pytestmark = pytest.mark.release
+
 PATIENCE_S = 90.0
 STILL = "STOKER_HEARTBEAT_TIMEOUT_S"
 WEIGHTS = "model.safetensors"

@@ -39,6 +39,7 @@ def flex_of(client: httpx.Client) -> list[dict[str, Any]]:
     return listed(client, EVENTS, type="flex")
 
 
+@pytest.mark.release
 def test_a_bill_of_background_work_and_live_calls(client: httpx.Client) -> None:
     deployed = deploy(client, TINY_CHAT, "bg", engine="torch", readiness="cold")
     # The model loads at the full price.

@@ -28,6 +28,7 @@ PATH = "/v1/classifications/text"
 NEEDED = "/etc/hostname"
 OPENING = f"{NEEDED} may be read (wall 'files')"
 pytestmark = [
+    pytest.mark.release,
     pytest.mark.skipif(
         landlock.version() < 6 or not seccomp.is_known(), reason="this kernel lacks walls"
     ),

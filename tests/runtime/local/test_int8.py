@@ -81,6 +81,7 @@ def scores(client: httpx.Client, path: str, folder: str, body: dict[str, Any], w
     return results
 
 
+@pytest.mark.release
 def test_a_real_encoder(server: Server, client: httpx.Client) -> None:
     """Fifty texts are close to float32. Until the conversion is done, torch answers in float32."""
     path, body = "/v1/feature-extraction", {"inputs": SENTENCES}

@@ -15,6 +15,8 @@ from tests.support import faulty
 from tests.support.deploying import deploy
 from tests.support.server import Server, running
 
+pytestmark = pytest.mark.release
+
 MODELS = Path(stoker.demo.__file__).parent / "models"
 WHY = "torch has initialised CUDA in the engine host"
 
