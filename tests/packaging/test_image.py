@@ -93,7 +93,10 @@ def check_answers(container: Container, data: Path) -> None:
             assert answer[0]["label"].lower() == label
 
 
-@pytest.mark.parametrize(("user", "has_tmp"), [("10001:10001", True), (OPENSHIFT, False)])
+@pytest.mark.parametrize(
+    ("user", "has_tmp"),
+    [("10001:10001", True), pytest.param(OPENSHIFT, False, marks=pytest.mark.release)],
+)
 def test_serves(
     user: str, has_tmp: bool, image: BuiltImage | ImageOfSteps, started: Any, data: Path
 ) -> None:

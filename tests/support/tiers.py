@@ -50,6 +50,7 @@ FOLDERS = {
     "tests/launch/": SYSTEM,
     "tests/server/test_blocked_workers.py": SYSTEM,
     "tests/smoke/": SYSTEM,
+    "tests/test_bench_gpu_rows.py": SYSTEM,
     "tests/test_bench_gpu_stop.py": SYSTEM,
     "tests/test_faults.py": SYSTEM,
     "tests/test_leaks.py": SYSTEM,
