@@ -65,14 +65,22 @@ class TestLibrary:
         asyncio.run(work())
         assert [state.sent_bytes for state in states] == [PART_BYTES, len(LARGE)]
 
-    def test_interrupted_upload_is_cancelled(self, gateway: Server, key: str, large: Path) -> None:
+    def test_interrupted_upload_is_continued(
+        self, gateway: Server, key: str, large: Path, tmp_path: Path
+    ) -> None:
         def stop(_state: PushState) -> None:
             raise KeyboardInterrupt
 
+        states: list[PushState] = []
         with Stoker(base_url=gateway.base_url, api_key=key) as stoker:
             with pytest.raises(KeyboardInterrupt):
                 stoker.files.create(large, purpose="user_data", on_progress=stop)
             assert list(stoker.files.list()) == []
+            assert stoker.quotas.get().quotas["upload_sessions"].used == 1
+            file = stoker.files.create(large, purpose="user_data", on_progress=states.append)
+            # The first state has the note that the upload is continued.
+            assert [state.sent_bytes for state in states] == [0, PART_BYTES, len(LARGE)]
+            assert stoker.files.download(file.id, tmp_path / "saved").read_bytes() == LARGE
             assert stoker.quotas.get().quotas["upload_sessions"].used == 0
 
     def test_missing_and_empty_files(self, gateway: Server, key: str, tmp_path: Path) -> None:

@@ -22,9 +22,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def database_url() -> Iterator[str]:
+    """A database with secrets that no other test removes."""
+    with postgres.running() as url:
+        yield url
+
+
 @pytest.fixture
-def reader(s3: str, postgres_url: str, tmp_path: Path) -> Iterator[Reader]:
-    database = urlsplit(postgres_url.replace("+asyncpg", ""))
+def reader(s3: str, database_url: str, tmp_path: Path) -> Iterator[Reader]:
+    database = urlsplit(database_url.replace("+asyncpg", ""))
     env = {
         **CREDENTIALS,
         "AWS_ENDPOINT_URL": s3,
