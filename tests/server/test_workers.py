@@ -35,7 +35,9 @@ CALL = {"model": "tiny-sentiment", "inputs": "A good film."}
 TALK = {"model": "tiny-chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 IMAGE = {"type": "image_url", "image_url": {"url": "http://localhost/x"}}
 GIVEN_S = 30
-CHANGING = re.compile(rb'"(id|created|created_at|item_id)":("[a-z]+[-_][0-9a-f]+"|\d+)')
+CHANGING = re.compile(
+    rb'"(id|created|created_at|completed_at|item_id)":("[a-z]+[-_][0-9a-f]+"|\d+)'
+)
 SCORE = re.compile(rb"-?\d+\.\d+(?:e-?\d+)?")
 
 
