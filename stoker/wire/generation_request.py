@@ -210,7 +210,9 @@ class TokenListing(msgspec.Struct, frozen=True, kw_only=True):
     """Form of an answer that lists the tokens of prompts, or returns the text of tokens."""
 
     is_tei: bool
-    """True: the form of Text Embeddings Inference, for several prompts. False: vLLM's, for one."""
+    """True for the form of Text Embeddings Inference, which has several prompts. False for vLLM's
+    form, which has a single prompt.
+    """
     special: bool
     """True adds special tokens to a text, or keeps those of tokens."""
     with_strings: bool = False

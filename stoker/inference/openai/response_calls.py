@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from stoker.base.errors import InvalidRequestError
+from stoker.base.errors import InvalidRequestError, PayloadTooLargeError
 from stoker.inference.calls import Calls, ResponseKeeper
 from stoker.inference.openai import response_object, responses
 from stoker.inference.openai.generation import RESPONSE_PREFIX, TAG, prepare
@@ -51,8 +51,7 @@ async def answer(session: CallSession, entry: DirectoryEntry, body: ResponseRequ
         keeper = _keeper(session.calls)
         claim = keeper.claim(session.caller, session.headers, body) if body.background else None
         if claim and (earlier := await keeper.claimed(session.caller, claim)):
-            session.add_header("idempotency-replayed", "true")
-            return _in_background(keeper, entry, body, earlier)
+            return _replayed(session, keeper, entry, body, earlier)
         await keeper.extend(session.caller, body)
     if dropped := body.tool_list.dropped:
         session.add_header(DROPPED, ", ".join(dropped))
@@ -62,7 +61,15 @@ async def answer(session: CallSession, entry: DirectoryEntry, body: ResponseRequ
         generation.answer["service_tier"] = session.tier
     await session.collect(generation)
     record = ResponseRecord(body, own, generation)
-    begun = await keeper.begin(session.caller, entry, record) if keeper and body.stores else None
+    begun = None
+    if keeper and body.stores:
+        try:
+            begun = await keeper.begin(session.caller, entry, record)
+        except PayloadTooLargeError:
+            # A request with the same key may have used the rest of the storage meanwhile.
+            if claim and (earlier := await keeper.claimed(session.caller, claim)):
+                return _replayed(session, keeper, entry, body, earlier)
+            raise
     if keeper and body.background:
         queued = await keeper.enqueue(begun, claim)
         return _in_background(keeper, entry, body, queued)
@@ -102,6 +109,17 @@ def generation_of(
     if seals and body.is_sealed:
         generation.answer["seal"] = msgspec.structs.asdict(seals.of(generation.answer["id"]))
     return generation
+
+
+def _replayed(
+    session: CallSession,
+    keeper: ResponseKeeper,
+    entry: DirectoryEntry,
+    body: ResponseRequest,
+    earlier: Mapping[str, Any],
+) -> Answer:
+    session.add_header("idempotency-replayed", "true")
+    return _in_background(keeper, entry, body, earlier)
 
 
 def _in_background(
