@@ -292,8 +292,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=28,
         breaks="stored answers belong to the account instead of the key",
         file="stoker/platform/web/idempotency.py",
-        old="        parts = (self._caller.key_id, account, *request)\n",
-        new="        parts = (str(self._caller.account_id), account, *request)\n",
+        old="    parts = (caller.key_id, account, method, path, key)\n",
+        new="    parts = (str(caller.account_id), account, method, path, key)\n",
         tests=("tests/web/test_idempotency.py::test_records_belong_to_the_key_that_asked",),
     ),
     Mutation(

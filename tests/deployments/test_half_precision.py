@@ -69,8 +69,7 @@ def test_after_nan_the_deployment_computes_in_float32(server: Server, tmp_path: 
             assert vector == pytest.approx(expected)
         changed = {"code": "precision", "message": CHANGED}
         assert eventually(lambda: notices(client, made) == [changed])
-        (event,) = events(client, made)
-        assert event["message"] == CHANGED
+        assert eventually(lambda: [event["message"] for event in events(client, made)] == [CHANGED])
 
         # Later replicas begin in float32.
         client.post(f"{path}/stop").raise_for_status()

@@ -281,9 +281,11 @@ class Turn:
 
     def counted(self) -> dict[str, Any]:
         """Returns the counter columns with their current values."""
-        row, now = self._row, time.monotonic()
-        row.worked_ms += round((now - self._since) * 1000)
-        self._since = now
+        row = self._row
+        worked_ms = round((time.monotonic() - self._since) * 1000)
+        row.worked_ms += worked_ms
+        # The next count includes what was rounded.
+        self._since += worked_ms / 1000
         return {name: getattr(row, name) for name in COUNTED}
 
     def _set_counted(self) -> None:

@@ -72,7 +72,9 @@ def test_a_batch_is_created_and_its_answers_are_saved(
     dialog = new_batch(console, at, feelings(tmp_path / "feelings.jsonl"))
     dialog.get_by_text("4 requests.").wait_for()
     assert dialog.get_by_label("Model", exact=True).input_value() == "tiny-sentiment"
-    assert dialog.get_by_label("Endpoint").input_value() == SENTIMENT
+    # The model's endpoints are loaded after the file is checked.
+    endpoint = dialog.get_by_label("Endpoint")
+    assert eventually(lambda: endpoint.input_value() == SENTIMENT)
     dialog.get_by_role("button", name="Create").click()
     console.get_by_text("completed", exact=True).wait_for()
     console.get_by_text("3 of 4, 1 failed").wait_for()
