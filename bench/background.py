@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from bench import wrk
 from bench.chat_models import small_llamas
@@ -25,6 +26,8 @@ EMBEDDER, CHATTER = "embedder", "chatter"
 FLEX, DEFAULT = "flex", "default"
 RATE_AIM, LATENCY_AIM = 0.9, 1.2
 
+T = TypeVar("T")
+
 
 def run(plan: Plan) -> Report:
     report = Report("background", "calls with the service tier `flex` beside a live client")
@@ -44,8 +47,8 @@ def run(plan: Plan) -> Report:
         f"Embeddings of MiniLM: {CLIENTS} background calls in flight. The live client sends "
         f"{RATE:g} requests a second at random moments, and its latency counts from these.",
         f"Chats of a small Llama: {CHATS} background calls in flight. The live client reads one "
-        "stream after the other. Its time per token is the time between two reads of a "
-        "stream.",
+        "stream after the other. TTFT is its time from the request to the first token, ITL the "
+        "time between two tokens.",
         "The measurements of a round alternate. All processes share the cores.",
     ]
     return report
@@ -96,14 +99,17 @@ def _measure_chats(report: Report, service: Service, seconds: int) -> None:
     alone = _rate(url, service.key, _chats(FLEX), CHATS, seconds)
     _add_rates(report, "chats", full, alone)
 
-    def live() -> Sequence[float]:
-        gaps = _gaps(service, seconds)
-        return [1e3 * percentile(gaps, 0.5), 1e3 * percentile(gaps, 0.99)]
+    def live() -> Sequence[Sequence[float]]:
+        return [
+            [1e3 * percentile(times, share) for share in (0.5, 0.99)]
+            for times in _token_times(service, seconds)
+        ]
 
     without = live()
     beside, rate = _beside(url, service.key, _chats(FLEX), CHATS, seconds, live)
     flooded, _ = _beside(url, service.key, _chats(DEFAULT), CHATS, seconds, live)
-    _add_latency(report, "chats, time per token", without, beside, flooded)
+    for name, *found in zip(("TTFT", "ITL"), without, beside, flooded, strict=True):
+        _add_latency(report, f"chats, {name}", *found)
     report.add("chats, flex beside live, requests a second", "req/s", rate)
 
 
@@ -120,8 +126,8 @@ def _beside(
     bodies: Sequence[bytes],
     clients: int,
     seconds: int,
-    live: Callable[[], Sequence[float]],
-) -> tuple[Sequence[float], float]:
+    live: Callable[[], T],
+) -> tuple[T, float]:
     """Returns the latencies of a live client during other calls, and the rate of these."""
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(_rate, url, key, bodies, clients, seconds + 3)
@@ -129,22 +135,28 @@ def _beside(
         return live(), running.result()
 
 
-def _gaps(service: Service, seconds: int) -> list[float]:
-    """Returns the seconds between two events of streams that follow one another."""
+def _token_times(service: Service, seconds: int) -> tuple[list[float], list[float]]:
+    """Returns times of streams that follow one another, in seconds: those to the first token, and
+    those between two tokens.
+    """
+    firsts: list[float] = []
     gaps: list[float] = []
     end = time.perf_counter() + seconds
     with service.server.client(service.key) as client:
         while time.perf_counter() < end:
-            body = _chat(texts(8)[len(gaps) % 8], DEFAULT) | {"stream": True}
+            body = _chat(texts(8)[len(firsts) % 8], DEFAULT) | {"stream": True}
+            last = time.perf_counter()
+            is_first = True
             with client.stream("POST", COMPLETIONS, json=body) as response:
                 response.raise_for_status()
-                last = None
-                for _ in response.iter_raw():
+                for event in response.iter_raw():
+                    # The first event has the role only.
+                    if b'"content":"' not in event or b'"content":""' in event:
+                        continue
                     now = time.perf_counter()
-                    if last is not None:
-                        gaps.append(now - last)
-                    last = now
-    return gaps
+                    (firsts if is_first else gaps).append(now - last)
+                    is_first, last = False, now
+    return firsts, gaps
 
 
 def _add_rates(report: Report, name: str, full: float, alone: float) -> None:

@@ -46,7 +46,8 @@ def own(mortal_gateway: Server) -> Server:
 class Gate:
     """Delays the parts of a push, so that a test sees it begin before it ends.
 
-    Lets the first parts through to the server. Then passes or drops all waiting requests.
+    Lets the first parts through to the server. Later parts wait until the gate passes or drops
+    them. Other requests pass.
     """
 
     def __init__(self, proxy: Proxy, parts: int = PARTS) -> None:
@@ -65,15 +66,18 @@ class Gate:
         self._opened.set()
 
     def drop(self) -> None:
-        """Drops the waiting requests. Later requests pass."""
+        """Drops the waiting parts. Later parts pass."""
         self._verdict = CUT
         self._opened.set()
 
     def _fault(self, method: str, path: str) -> int | None:
+        is_part = (method == "PUT" and "/parts/" in path) or (
+            method == "POST" and path.endswith("/parts")
+        )
+        if not is_part:
+            return None
         with self._lock:
-            self._left -= (method == "PUT" and "/parts/" in path) or (
-                method == "POST" and path.endswith("/parts")
-            )
+            self._left -= 1
             if self._left >= 0 or self._opened.is_set():
                 return None
         self._opened.wait(WAIT_S)
