@@ -17,7 +17,9 @@ TEXTS = {
 """Inputs that are each about as large as permitted: in characters, messages and objects."""
 
 
-@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize(
+    "kind", ["a text", pytest.param("texts", marks=pytest.mark.release), "parts"]
+)
 def test_m4_large_inputs(account: Account, kind: str):
     agent = account.agent()
     runs = [account.run(agent, TEXTS[kind]) for _ in range(6)]

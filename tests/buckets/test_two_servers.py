@@ -84,6 +84,7 @@ def test_an_upload_goes_on_at_another_server(
     error(beside.put("more.txt", b"late"), 409, "upload_closed")
 
 
+@pytest.mark.release
 def test_refused_at_one_and_corrected_at_the_other(
     uploads: tuple[Uploading, Uploading], bert: Path, behind: S3Store
 ) -> None:

@@ -219,6 +219,7 @@ def test_the_image_is_built_of_what_the_recipe_takes(gateways: list[dict[str, An
     assert all(f"ARG {name}=" in recipe for name in build["args"])
 
 
+@pytest.mark.release
 def test_two_servers_of_its_environment(gateways: list[dict[str, Any]], tmp_path: Path) -> None:
     """Both servers run as processes with the file's environment, a real PostgreSQL and an S3
     server. A model that is uploaded to one answers through the other.

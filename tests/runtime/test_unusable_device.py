@@ -108,6 +108,7 @@ def test_cuda_fails_for_good_with_a_hint(client: httpx.Client, device: str) -> N
     assert len(after) == len(before)
 
 
+@pytest.mark.release
 def test_a_driver_that_hangs(tmp_path: Path) -> None:
     """The server starts, says so, and runs models on the CPU."""
     program = DriverProgram(tmp_path / "bin")

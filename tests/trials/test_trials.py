@@ -70,6 +70,7 @@ def used_by(client: httpx.Client) -> list[tuple[str | None, str | None]]:
     return [(row["deployment_id"], row["model"]) for row in rows]
 
 
+@pytest.mark.release
 @pytest.mark.one_machine
 def test_rows_say_what_the_deployment_will_do(
     server: Server, client: httpx.Client, tagger: dict[str, Any], tmp_path: Path

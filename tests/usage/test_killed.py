@@ -97,6 +97,7 @@ def later(server: Server) -> tuple[list[Holding], int]:
     return asyncio.run(bill())
 
 
+@pytest.mark.release
 @pytest.mark.one_machine
 @pytest.mark.fault("b5")
 def test_bill_lies_within_a_tick_of_the_truth(server: Server) -> None:

@@ -68,6 +68,7 @@ class World:
             time.sleep(0.05)
 
 
+@pytest.mark.release
 def test_replicas_that_end_while_they_record_passes(server: Server) -> None:
     """The first one is killed, and the next one skips that pass. It loses its device in another
     pass. From then on, passes are not recorded any more.
