@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from stoker.models.chat.prompts.truncation import Messages, shortened
+from stoker.models.chat.prompts.truncation import Messages, may_fit, shortened
 
 
 def say(role: str, content: str) -> dict[str, Any]:
@@ -100,4 +100,24 @@ class TestShortened:
             (candidate for candidate in possible if len(candidate) <= most), key=len, default=None
         )
         assert remaining == (longest if longest is not None else min(possible, key=len))
-        assert asked <= 7
+        assert asked <= 12
+
+    @pytest.mark.parametrize("most", [1, 2, 3, 100, 1000])
+    def test_a_long_conversation_is_never_tried_whole(self, most: int) -> None:
+        """The attempts' sizes depend on the result, not on the conversation."""
+        messages = [say("user", str(number)) for number in range(50_000)]
+        tried: list[int] = []
+
+        def fits(some: Messages) -> bool:
+            tried.append(len(some))
+            return len(some) <= most
+
+        assert shortened(messages, fits) == messages[-most:]
+        assert max(tried) <= 2 * most + 1
+        assert len(tried) <= 2 * most.bit_length() + 2
+
+
+def test_may_fit() -> None:
+    """Fifty spaces are one token in some tokenizers."""
+    assert may_fit([say("user", " " * 50 * 1000)], 1000)
+    assert not may_fit([say("user", "word " * 20_000)], 1000)

@@ -16,9 +16,7 @@ from stoker.models.engines import environments
 from stoker.models.engines.environments import InstallError
 from tests.cli.support import Cli
 from tests.deployments.support import DEPLOYMENTS, check_error
-from tests.support.commands import check_command
 from tests.support.deploying import push
-from tests.support.doc_runs import block_of
 from tests.support.server import Server
 
 CHAT = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
@@ -107,16 +105,6 @@ class TestRemove:
         assert environments.remove(settings, "vllm")
         assert not folder.exists()
         assert not environments.remove(settings, "vllm")
-
-
-def test_block_of_the_guide() -> None:
-    """The command line takes the calls. The page's engine has an environment of its own."""
-    page = "docs/guide/language-models.md"
-    calls = block_of(page, "stoker engines install vllm").text.splitlines()
-    install, _, deploy = [check_command(call.partition(" #")[0]) for call in calls]
-    assert install["name"] == deploy["engine"] == "vllm"
-    assert install["name"] in environments.NAMES
-    assert "--cpu" in calls[0] and check_command("stoker engines install vllm --cpu")["cpu"]
 
 
 class TestCommands:

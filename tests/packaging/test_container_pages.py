@@ -61,6 +61,7 @@ def engine() -> ArgumentParser:
     up = services.add_parser("up")
     up.add_argument("--build", action="store_true")
     up.add_argument("-d", "--detach", action="store_true")
+    up.add_argument("--wait", action="store_true")
     service = services.add_parser("exec")
     service.add_argument("service")
     service.add_argument("words", nargs=REMAINDER)
@@ -82,9 +83,13 @@ def is_key_file(words: list[str]) -> bool:
     [(CONTAINERS, "podman build"), ("docs/guide/installation.md", "docker build")],
 )
 def test_image(page: str, beginning: str, tmp_path: Path) -> None:
-    calls = recorded(tmp_path, block_of(page, beginning).text, "podman", "docker")
-    assert {program for program, *_ in calls} == {beginning.split(maxsplit=1)[0]}
-    build, run, execute = parsed(engine(), calls)
+    calls = recorded(tmp_path, block_of(page, beginning).text, "podman", "docker", "curl")
+    build, run, waiting, execute = calls
+    assert {build[0], run[0], execute[0]} == {beginning.split(maxsplit=1)[0]}
+    # The container starts in the background. Its first start writes the key.
+    assert "--retry-all-errors" in waiting and waiting[-1].endswith("/ready")
+    build, run, execute = parsed(engine(), [build, run, execute])
+    assert waiting[-1] == f"http://{run.publish.rpartition(':')[0]}/ready"
     assert (ROOT / build.context / build.file).exists()
     last = read_stages()[-1].last
     assert run.image == build.tag
@@ -113,7 +118,8 @@ class ComposeReader:
     def check_services(self, calls: list[list[str]], compose: dict[str, Any]) -> None:
         """Checks that the commands are complete, and that the named service runs then."""
         up, execute = parsed(engine(), [call for call in calls if call[0] == "docker"])
-        assert (up.action, up.build, up.detach) == ("up", True, True)
+        # Without `--wait`, the next commands would run before the servers have started.
+        assert (up.action, up.build, up.detach, up.wait) == ("up", True, True, True)
         assert execute.action == "exec"
         service = compose["services"][execute.service]
         assert {*service.get("profiles", [])} <= {*up.profile}

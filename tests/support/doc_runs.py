@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 from tests.support.doc_blocks import RUNNABLE, SHELL, Block, blocks
 
-CONTAINERS = "needs a container engine and a registry"
+CONTAINERS = "needs Docker and a registry of images"
 KUBERNETES = "needs a cluster"
 GPU = "needs a GPU"
-DOWNLOADS = "downloads gigabytes"
 DEVELOPMENT = "runs the tests or the benchmarks themselves"
 OTHER_MACHINE = "needs a package index, and a second machine with a GPU"
 
@@ -17,15 +16,13 @@ CHECKOUT = "tests/demo/test_checkout.py"
 AGENTS = "tests/launch/test_launch.py"
 CONTAINER_PAGES = "tests/packaging/test_container_pages.py"
 COMPOSE = f"{CONTAINER_PAGES}::test_compose"
+IMAGE = "tests/packaging/test_container_blocks.py::test_image"
 
 CHECKED: Mapping[tuple[str, str], tuple[str, str]] = {
     ("README.md", "make test "): (DEVELOPMENT, "tests/test_make_blocks.py::test_development"),
     ("CONTRIBUTING.md", "make test "): (DEVELOPMENT, "tests/test_make_blocks.py::test_development"),
-    ("CONTRIBUTING.md", "mmdebstrap"): (CONTAINERS, f"{CONTAINER_PAGES}::test_base_image"),
-    ("docs/containers.md", "podman build"): (CONTAINERS, f"{CONTAINER_PAGES}::test_image"),
     ("docs/containers.md", "umask 077"): (CONTAINERS, COMPOSE),
     ("docs/containers.md", "echo STOKER_RUNTIME=ray"): (CONTAINERS, COMPOSE),
-    ("docs/guide/installation.md", "docker build"): (CONTAINERS, f"{CONTAINER_PAGES}::test_image"),
     ("docs/kubernetes.md", "cat > stoker.yaml"): (KUBERNETES, f"{CONTAINER_PAGES}::test_chart"),
     ("docs/gpu.md", "make bench-gpu"): (GPU, "tests/test_make_blocks.py::test_bench_gpu"),
     ("docs/gpu.md", "mkdir -p pack/wheels"): (
@@ -35,10 +32,6 @@ CHECKED: Mapping[tuple[str, str], tuple[str, str]] = {
     ("docs/gpu.md", "tar -xf pack.tar"): (
         OTHER_MACHINE,
         "tests/test_bench_gpu_pack.py::test_blocks",
-    ),
-    ("docs/guide/language-models.md", "stoker engines install vllm"): (
-        DOWNLOADS,
-        "tests/engines/test_environments.py::test_block_of_the_guide",
     ),
 }
 """Maps a page and the beginning of a block to the reason that it does not run, and the test that
@@ -55,6 +48,12 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ("docs/guide/installation.md", "make install"): f"{CHECKOUT}::test_make_install",
     ("docs/guide/installation.md", "python3 -m venv"): (
         "tests/packaging/test_wheel.py::test_uninstall_leaves_nothing"
+    ),
+    ("CONTRIBUTING.md", "mmdebstrap"): IMAGE,
+    ("docs/containers.md", "podman build"): IMAGE,
+    ("docs/guide/installation.md", "docker build"): IMAGE,
+    ("docs/guide/language-models.md", "stoker engines install vllm"): (
+        "tests/engines/test_vllm_block.py::test_block_of_the_guide"
     ),
     ("deploy/package.md", "python3 -m venv"): "tests/packaging/test_wheel.py::test_is_the_wheel",
     ("docs/guide/python.md", "make dist-client"): "tests/client/test_wheel.py::test_right_label",

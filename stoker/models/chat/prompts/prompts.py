@@ -21,7 +21,7 @@ from stoker.models.chat.prompts.history import (
 from stoker.models.chat.prompts.pictures import ImagePrompts
 from stoker.models.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
 from stoker.models.chat.prompts.templates import ChatTemplate, TrialRenderings
-from stoker.models.chat.prompts.truncation import Messages, shortened
+from stoker.models.chat.prompts.truncation import Messages, may_fit, shortened
 from stoker.models.llm.checkpoint import load_tokenizer
 from stoker.models.llm.generation_defaults import Defaults
 from stoker.models.llm.interface import Features
@@ -252,7 +252,8 @@ class Prompts:
             _, tokens, _ = self._conversation(of(messages), place)
             return len(tokens) + room <= self._max_length
 
-        if fits(prompt.messages, 1 if wished is None else wished):
+        least_room = 1 if wished is None else wished
+        if may_fit(prompt.messages, self._max_length) and fits(prompt.messages, least_room):
             return prompt
         room = self._max_length // _ROOM if wished is None else wished
         return of(shortened(prompt.messages, lambda messages: fits(messages, room)))

@@ -3,7 +3,19 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 Messages = Sequence[dict[str, Any]]
+TOKEN_BYTES = 64
+"""Bytes of JSON per token from which on no tokenizer fits a conversation into a context."""
+
+
+def may_fit(messages: Messages, max_length: int) -> bool:
+    """Returns False for messages that are too long for `max_length` tokens in any tokenizer.
+
+    Rendering and encoding megabytes takes seconds.
+    """
+    return len(msgspec.json.encode(messages)) <= TOKEN_BYTES * max_length
 
 
 def shortened(messages: Messages, fits: Callable[[Messages], bool]) -> Messages:
@@ -15,10 +27,17 @@ def shortened(messages: Messages, fits: Callable[[Messages], bool]) -> Messages:
     Args:
         messages: messages in the form that chat templates accept.
         fits: returns True if the messages fit. It is called for only a few of the possible
-            beginnings.
+            beginnings, and for none that is much longer than the result.
     """
     turns = _turns(messages)
     least, most = 0, len(turns)
+    kept = 1
+    while kept < len(turns):
+        if not fits(_without(messages, turns[:-kept])):
+            least = len(turns) - kept + 1
+            break
+        most = len(turns) - kept
+        kept *= 2
     while least < most:
         middle = (least + most) // 2
         if fits(_without(messages, turns[:middle])):
