@@ -353,6 +353,12 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_readme_lists_each_guide() -> None:
+    text = README.read_text()
+    guides = [page.relative_to(ROOT).as_posix() for page in (DOCS / "guide").glob("*.md")]
+    assert [page for page in guides if f"]({page})" not in text] == []
+
+
 def test_anchors_are_headings() -> None:
     for page in (README, CONTRIBUTING, *DOCS.rglob("*.md")):
         for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
