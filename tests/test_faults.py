@@ -75,9 +75,15 @@ def entries(server: Server) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def freeze_at_work(victim: dict[str, Any]) -> None:
-    """Stops the worker at a moment when its flight record shows that it works on a request."""
+def flight_record(victim: dict[str, Any]) -> Path:
+    """Returns the worker's flight record, once it no longer has the request that started it."""
     record = next(Path(tempfile.gettempdir()).glob(f"stoker-*/{victim['id']}/flight"))
+    assert eventually(lambda: not flight.read(record))
+    return record
+
+
+def freeze_at_work(victim: dict[str, Any], record: Path) -> None:
+    """Stops the worker at a moment when its flight record shows that it works on a request."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         os.kill(victim["pid"], signal.SIGSTOP)
@@ -105,9 +111,10 @@ class TestKilledReplica:
     @pytest.mark.fault("a1")
     def test_request_begun_gets_503_and_the_next_works(self, client: Any) -> None:
         victim = worker(client)
+        record = flight_record(victim)
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(client.post, PATH, json=LONG)
-            freeze_at_work(victim)
+            freeze_at_work(victim, record)
             os.kill(victim["pid"], signal.SIGKILL)
             answer = asking.result(60)
         assert answer.status_code == 503

@@ -16,7 +16,6 @@ import httpx
 import pytest
 
 from tests.packaging.conftest import ROOT
-from tests.packaging.images import wait_until
 from tests.packaging.test_image import MODELS
 from tests.support.deploying import deploy, wait_for
 from tests.support.doc_runs import block_of
@@ -103,8 +102,6 @@ def test_image(engine: Engine, page: str, beginning: str) -> None:
                 call = {"model": "sentiment", "inputs": text}
                 answer = client.post("/v1/classifications/text", json=call).raise_for_status()
                 assert answer.json()[0]["label"].lower() == label
-        wait_until(
-            lambda: "healthy" in engine.run("podman inspect stoker", engine.folder).lower(), 60
-        )
+        engine.run("podman healthcheck run stoker", engine.folder)
     finally:
         engine.run("podman rm --force stoker; podman volume rm --force stoker", engine.folder)
