@@ -4,6 +4,7 @@ pip and the creation of the environment are recorded. Everything else in the blo
 """
 
 import ast
+import logging
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pip._internal.commands import create_command
+from pip._internal.utils._log import VerboseLogger
 
 from bench.gpu.__main__ import NO_GPU
 from tests.support.doc_blocks import ROOT
@@ -24,6 +26,15 @@ PYTHON = f"""#!/bin/sh
 # Runs the users' Python, which finds no nvidia-smi.
 PATH=/nowhere exec {USERS} "$@"
 """
+
+
+@pytest.fixture(autouse=True)
+def pips_loggers() -> Iterator[None]:
+    """Makes pip's own loggers, although a library may have replaced their class."""
+    before = logging.getLoggerClass()
+    logging.setLoggerClass(VerboseLogger)
+    yield
+    logging.setLoggerClass(before)
 
 
 @pytest.fixture

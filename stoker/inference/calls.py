@@ -55,7 +55,10 @@ class ResponseKeeper(Protocol):
         ...
 
     def claim(self, caller: Principal, headers: Mapping[str, str], body: Any, /) -> Any:
-        """Returns the claim of a request with an `Idempotency-Key`. None without that header."""
+        """Returns the claim of a request with an `Idempotency-Key`. None without that header.
+
+        Raises `InvalidRequestError` if the request cannot be repeated.
+        """
         ...
 
     async def claimed(self, caller: Principal, claim: Any, /) -> Mapping[str, Any] | None:
@@ -80,8 +83,11 @@ class ResponseKeeper(Protocol):
         """
         ...
 
-    async def keep(self, begun: Any, response: bytes, /) -> None:
-        """Stores a response that was answered."""
+    async def keep(self, begun: Any, response: bytes, claim: Any = None, /) -> None:
+        """Stores a response that was answered.
+
+        Raises `ConflictError` if another request has the same claim.
+        """
         ...
 
     def follow(self, account_id: str, response_id: str, /) -> AsyncGenerator[bytes]:

@@ -73,9 +73,16 @@ def whole(client: httpx.Client, batch: Batch) -> tuple[dict[str, Any], dict[str,
 
 
 def usage(client: httpx.Client, model: str) -> tuple[int, int, int]:
-    """Returns the requests, the input tokens and the output tokens of a model's calls."""
+    """Returns the requests, the input tokens and the output tokens of a model's calls in batches.
+
+    Other calls are stored only at the next metering tick.
+    """
     events = client.get("/v1/usage/events", params={"limit": 100}).raise_for_status().json()["data"]
-    rows = [row for row in events if row["type"] == "calls" and row["name"] == model]
+    rows = [
+        row
+        for row in events
+        if row["type"] == "calls" and row["name"] == model and row["tier"] == "flex"
+    ]
     totals = [sum(row[name] for row in rows) for name in COUNTED]
     return totals[0], totals[1], totals[2]
 

@@ -1,7 +1,7 @@
-"""`Idempotency-Key` of background responses: a repeated request gets the stored response."""
+"""`Idempotency-Key` of stored responses: a repeated request gets the stored response."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import httpx
@@ -47,6 +47,42 @@ def test_unfinished(account: httpx.Client) -> None:
     assert again["id"] == first["id"]
     assert again["status"] in ("queued", "in_progress")
     assert send(account, key, **long).json()["status"] == "cancelled"
+
+
+class TestForeground:
+    FIELDS: ClassVar[dict[str, Any]] = {"background": False, "store": True}
+
+    def test_repeated(self, account: httpx.Client) -> None:
+        key = uuid4().hex
+        first = send(account, key, **self.FIELDS)
+        assert "idempotency-replayed" not in first.headers
+        again = send(account, key, **self.FIELDS)
+        assert again.headers["idempotency-replayed"] == "true"
+        assert again.json() == first.json()
+        assert account.get(f"{PATH}/{first.json()['id']}").json() == first.json()
+        error = error_of(send(account, key, **self.FIELDS, input="another"), 409)
+        assert error["code"] == "idempotency_mismatch"
+
+    def test_two_at_once(self, account: httpx.Client) -> None:
+        key = uuid4().hex
+        with ThreadPoolExecutor(4) as threads:
+            answers = list(threads.map(lambda _number: send(account, key, **self.FIELDS), range(4)))
+        made = {answer.json()["id"] for answer in answers if answer.status_code == 200}
+        assert len(made) == 1
+        for answer in answers:
+            if answer.status_code != 200:
+                assert error_of(answer, 409)["code"] == "idempotency_in_progress"
+        assert {send(account, key, **self.FIELDS).json()["id"]} == made
+
+    def test_a_stream_is_refused(self, account: httpx.Client) -> None:
+        error = error_of(send(account, uuid4().hex, **self.FIELDS, stream=True), 400)
+        assert error["param"] == "Idempotency-Key"
+        assert '"background": true' in error["message"]
+
+    def test_without_storage_each_request_is_answered(self, account: httpx.Client) -> None:
+        key, fields = uuid4().hex, {"background": False, "store": False}
+        answers = [send(account, key, **fields).raise_for_status() for _ in range(2)]
+        assert len({answer.json()["id"] for answer in answers}) == 2
 
 
 def test_another_body(account: httpx.Client) -> None:
@@ -106,9 +142,3 @@ def test_keys_of_others(account: httpx.Client, server: Server) -> None:
 def test_bad_key(account: httpx.Client) -> None:
     for key in ("", "k" * 256):
         assert error_of(send(account, key), 400)["param"] == "Idempotency-Key"
-
-
-def test_only_background(account: httpx.Client) -> None:
-    key, fields = uuid4().hex, {"background": False, "store": True}
-    ids = {send(account, key, **fields).json()["id"] for _ in range(2)}
-    assert len(ids) == 2

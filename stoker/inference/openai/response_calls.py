@@ -49,7 +49,7 @@ async def answer(session: CallSession, entry: DirectoryEntry, body: ResponseRequ
     own, keeper, claim = body.input, None, None
     if body.stores or body.previous_response_id:
         keeper = _keeper(session.calls)
-        claim = keeper.claim(session.caller, session.headers, body) if body.background else None
+        claim = keeper.claim(session.caller, session.headers, body) if body.stores else None
         if claim and (earlier := await keeper.claimed(session.caller, claim)):
             return _replayed(session, keeper, entry, body, earlier)
         await keeper.extend(session.caller, body)
@@ -80,7 +80,7 @@ async def answer(session: CallSession, entry: DirectoryEntry, body: ResponseRequ
         return StreamedAnswer(parts)
     whole = await session.run(entry, generation)
     if keeper and begun:
-        await keeper.keep(begun, whole)
+        await keeper.keep(begun, whole, claim)
     return WholeAnswer(whole)
 
 

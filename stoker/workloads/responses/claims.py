@@ -1,4 +1,4 @@
-"""`Idempotency-Key` of background responses: a repeated request gets the stored response."""
+"""`Idempotency-Key` of stored responses: a repeated request gets the stored response."""
 
 import hashlib
 from collections.abc import Mapping
@@ -42,6 +42,11 @@ def claim(caller: Principal, headers: Mapping[str, str], body: ResponseRequest) 
     if not 1 <= len(key) <= _MAX_LENGTH:
         raise InvalidRequestError(
             f"'{_HEADER}' needs between 1 and {_MAX_LENGTH} characters.", param=_HEADER
+        )
+    if body.stream and not body.background:
+        raise InvalidRequestError(
+            f"A stream cannot be repeated. Leave '{_HEADER}' out, or send \"background\": true.",
+            param=_HEADER,
         )
     account = headers.get("x-stoker-account", "")
     sent = {**content.fields_of(body), "input": content.items_of(body.input, "")}

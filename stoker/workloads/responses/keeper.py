@@ -94,7 +94,9 @@ class StoredResponses:
             await platform.quotas.check_storage(session, row.account_id, row.stored_bytes)
         return row
 
-    async def keep(self, begun: StoredResponse, response: bytes) -> None:
+    async def keep(
+        self, begun: StoredResponse, response: bytes, claim: Claim | None = None
+    ) -> None:
         row = begun
         answered: dict[str, Any] = msgspec.json.decode(response)
         row.answer = content.sealer(self._platform.secret, row).seal(answered)
@@ -103,6 +105,8 @@ class StoredResponses:
         row.status = (ResponseStatus.FAILED if failed else ResponseStatus.COMPLETED).value
         row.completed_at = db.now()
         async with self._platform.database.transaction() as session:
+            if claim:
+                await claims.add(session, self._platform, claim, row)
             session.add(row)
 
     async def enqueue(self, begun: StoredResponse, claim: Claim | None) -> Mapping[str, Any]:
