@@ -1,7 +1,7 @@
-"""The pages' blocks about the image, run with Podman: 15 minutes and 20 GB of disk.
+"""The pages' blocks about the image, run with Podman: five minutes and 10 GB of disk.
 
 Podman's store is a folder of the test, so the machine's own images, containers and volumes stay
-unchanged. Podman takes Docker's commands too, as in Debian's package `podman-docker`.
+unchanged. Podman takes Docker's commands too, and then builds images in Docker's format.
 STOKER_TEST_BUILD adds arguments to the build, such as `--build-arg PIP_INDEX_URL=…`.
 """
 
@@ -31,7 +31,7 @@ TIMEOUT_S = 2400
 ENGINE = """#!/bin/sh
 command=$1
 shift
-[ "$command" != build ] || set -- $STOKER_TEST_BUILD "$@"
+[ "$command" != build ] || set -- --format docker $STOKER_TEST_BUILD "$@"
 exec "$PODMAN" --root "$STORE/images" --runroot "$STORE/run" "$command" "$@"
 """
 
