@@ -112,8 +112,16 @@ class ModelThread:
             if self._adoption.pending:
                 with self._pulse:
                     self._adoption.adopt()
-            if self._model.running:
+            if self._model.running and not self._pauses():
                 self._step()
+
+    def _pauses(self) -> bool:
+        """Waits for a message if the model expects a more urgent one. Returns False if not."""
+        # Models of other packages may lack it.
+        pause_s: float = getattr(self._model, "pause_s", 0.0)
+        if pause_s > 0:
+            self._news.wait(pause_s)
+        return pause_s > 0
 
     def _rest(self) -> None:
         """Prepares faster steps until a message arrives. Runs only after the first step, so that it

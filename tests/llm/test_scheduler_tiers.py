@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pytest
 import torch
 
 from stoker.base.fairness import MOST_OVERTAKING, Tier
@@ -140,6 +141,22 @@ class TestFlex:
         assert {0, 1} <= answers.finish.keys() < {9, *range(8)}
         assert {0, 1} == set(answers.order[:2])
 
+    def test_waits_for_the_next_live_sequence_only_while_none_is_there(self) -> None:
+        clock = Clock()
+        scheduler = Scheduler(TimedRunner(clock, 0.1), (), clock=clock)
+        answers = Answers(scheduler)
+        scheduler.submit(flex(99, [9, 9], sampling=LONG))
+        for number in range(6):
+            scheduler.submit(live(number, [1, number]))
+            assert scheduler.pause_s == 0
+            while number not in answers.finish:
+                answers.step()
+                if number not in answers.finish:
+                    assert scheduler.pause_s == 0
+            clock.now += 0.5
+        clock.now -= 0.5
+        assert 0 < scheduler.pause_s < 5
+
 
 class TestBackgroundShare:
     def test_nothing_joins_before_a_measurement(self) -> None:
@@ -157,6 +174,34 @@ class TestBackgroundShare:
         assert share.room(0, 100) in (11, 12)
         clock.now += LIVE_S
         assert share.room(0, 100) == 100
+
+    @pytest.mark.parametrize(
+        ("gap_s", "paused_s"),
+        [(0.1, 0), (0.5, 1), (1.5, 3), (3, 4), (4.5, 0), (60, 0)],
+    )
+    def test_pauses_for_a_client_that_calls_at_once(self, gap_s: float, paused_s: float) -> None:
+        """The pause takes twice the usual gap, but at most four steps."""
+        clock = Clock()
+        share = BackgroundShare(clock)
+        for _ in range(8):
+            # An answer of four tokens.
+            for _ in range(4):
+                clock.now += 1
+                share.passed(1, 1, 1.0)
+            assert share.pause_s in (0, paused_s)
+            clock.now += gap_s
+        clock.now -= gap_s
+        assert share.pause_s == pytest.approx(paused_s)
+        clock.now += paused_s
+        assert share.pause_s == pytest.approx(0)
+
+    def test_pauses_no_longer_once_the_client_takes_its_time(self) -> None:
+        clock = Clock()
+        share = BackgroundShare(clock)
+        for gap_s in (*[1.0] * 8, *[60.0] * 5):
+            clock.now += gap_s + 1
+            share.passed(1, 1, 1.0)
+        assert share.pause_s == 0
 
     def test_room_grows_step_by_step(self) -> None:
         share = BackgroundShare(Clock())

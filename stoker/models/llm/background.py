@@ -2,7 +2,9 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
+from statistics import median
 
 SHARE = 0.1
 """Maximum part by which background sequences may prolong a step with live ones."""
@@ -10,6 +12,12 @@ LIVE_S = 2.0
 """Seconds after a step with live sequences for which steps without them are kept short."""
 MOST_STEPS = 2
 """Maximum duration of such a short step, in steps of the latest live sequences."""
+MOST_PAUSE = 4
+"""Maximum duration of a pause for the next live sequence, in steps of the latest live sequences."""
+GAPS, _LEAST_GAPS = 8, 3
+"""Number of gaps between live steps that are remembered, and that a pause needs."""
+_LEAST_GAP = 0.25
+"""Minimum duration of a gap in steps. Shorter times lie between two steps of a sequence."""
 WIDTHS = 32
 """Maximum number of further tokens of a step that is measured. Wider ones compute prompts."""
 _KEPT = 0.99
@@ -67,6 +75,10 @@ class BackgroundShare:
         self._live_width = 0
         """Number of live tokens in the latest step that had any."""
         self._live_until = -math.inf
+        self._live_end = -math.inf
+        """End of the latest step with live tokens."""
+        self._gaps = deque[float](maxlen=GAPS)
+        """Seconds without a live step between two live ones."""
 
     def forget(self) -> None:
         """Deletes the durations of a runner that is no longer used."""
@@ -81,11 +93,31 @@ class BackgroundShare:
             seconds: its duration.
         """
         if live_width:
+            now = self._clock()
+            gap = now - seconds - self._live_end
+            if self._times.is_measured and gap > _LEAST_GAP * self._times.of(live_width):
+                self._gaps.append(gap)
             self._joined = width - live_width
             self._live_width = live_width
-            self._live_until = self._clock() + LIVE_S
+            self._live_until = now + LIVE_S
+            self._live_end = now
         if width <= self._live_width + WIDTHS:
             self._times.note(width, seconds)
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds for which steps without live sequences should wait for the next live one.
+
+        A client that calls again as soon as it has an answer would otherwise wait for the end of a
+        background step. This is the anticipatory scheduling of disks (Iyer and Druschel, 2001).
+        """
+        if len(self._gaps) < _LEAST_GAPS or not self._times.is_measured:
+            return 0.0
+        expected_s = median(self._gaps)
+        most_s = MOST_PAUSE * self._times.of(self._live_width)
+        if expected_s > most_s:
+            return 0.0
+        return max(0.0, self._live_end + min(2 * expected_s, most_s) - self._clock())
 
     def room(self, live_width: int, most: int) -> int:
         """Returns the maximum number of background tokens in a step.

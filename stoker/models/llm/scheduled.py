@@ -26,6 +26,13 @@ class ScheduledSequences:
     def __len__(self) -> int:
         return len(self._queue) + len(self.active)
 
+    @property
+    def pause_s(self) -> float:
+        """Seconds for which background sequences should wait for a live one."""
+        if self._queue.has_live or not all(each.is_background for each in self.active):
+            return 0.0
+        return self.background.pause_s
+
     def add(self, sequence: Running) -> None:
         if not len(self):
             self.affordable = self._max_running

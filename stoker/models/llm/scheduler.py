@@ -117,6 +117,11 @@ class Scheduler:
         return len(self._sequences)
 
     @property
+    def pause_s(self) -> float:
+        """Seconds for which the next step should wait for a live sequence. 0 if one is there."""
+        return self._sequences.pause_s
+
+    @property
     def at_work(self) -> bool:
         return self.running > 0
 

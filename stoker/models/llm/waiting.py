@@ -38,6 +38,10 @@ class WaitingSequences:
     def __len__(self) -> int:
         return len(self._live.sequences) + len(self._background.sequences)
 
+    @property
+    def has_live(self) -> bool:
+        return bool(self._live.sequences)
+
     def __contains__(self, identifier: int) -> bool:
         waiting = chain(self._live.sequences, self._background.sequences)
         return any(sequence.id == identifier for sequence in waiting)
