@@ -178,7 +178,6 @@ class TestKilledDuringAMove:
         assert wait_status(client, "first", "ready")["pid"] != pid
         client.post(f"/v1/deployments/{second}/start").raise_for_status()
 
-    @pytest.mark.release
     def test_the_server(self, server: Server, client: httpx.Client, slow: Path):
         expected = answer(client, "first")
         pids = [wait_status(client, "first", "ready")["pid"]]
