@@ -7,7 +7,6 @@ STOKER_TEST_BUILD adds arguments to the build, such as `--build-arg PIP_INDEX_UR
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.packaging.conftest import ROOT
 from tests.packaging.test_image import MODELS
 from tests.support.deploying import deploy, wait_for
 from tests.support.doc_runs import block_of
+from tests.support.recording import run_script
 
 PROGRAMS = ("podman", "mmdebstrap")
 MISSING = [name for name in PROGRAMS if not shutil.which(name)]
@@ -52,24 +52,15 @@ class Engine:
 
     def run(self, script: str, within: Path) -> str:
         """Runs a block that must succeed. Returns its output."""
-        done = subprocess.run(
-            ["bash", "-euc", script],
-            cwd=within,
-            env={
-                **os.environ,
-                "STOKER_TEST_BUILD": os.environ.get("STOKER_TEST_BUILD", ""),
-                "PODMAN": str(shutil.which("podman")),
-                "STORE": str(self.folder),
-                "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
-            },
-            check=False,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
+        return run_script(
+            within,
+            script,
+            self.folder / "bin",
+            timeout_s=TIMEOUT_S,
+            STOKER_TEST_BUILD=os.environ.get("STOKER_TEST_BUILD", ""),
+            PODMAN=str(shutil.which("podman")),
+            STORE=str(self.folder),
         )
-        assert done.returncode == 0, f"{script}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-        return done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,21 @@ def recorded(folder: Path, script: str, *programs: str, **env: str) -> list[list
     for program in programs:
         (recorders / program).write_text(_RECORDER)
         (recorders / program).chmod(0o755)
-    variables = {**os.environ, "CALLS": str(calls), **env}
-    variables["PATH"] = f"{recorders}:{variables['PATH']}"
+    run_script(folder, script, recorders, CALLS=str(calls), **env)
+    return [call.split("\037")[:-1] for call in calls.read_text().split("\036")[:-1]]
+
+
+def run_script(
+    folder: Path, script: str, programs: Path, *, timeout_s: float = _TIMEOUT_S, **env: str
+) -> str:
+    """Runs a script that must succeed, in a folder. Returns its output.
+
+    Args:
+        programs: folder with programs that replace others of the same name.
+        env: additional environment variables.
+    """
+    variables = {**os.environ, **env}
+    variables["PATH"] = f"{programs}:{variables['PATH']}"
     done = subprocess.run(
         ["bash", "-euc", script],
         cwd=folder,
@@ -38,7 +51,7 @@ def recorded(folder: Path, script: str, *programs: str, **env: str) -> list[list
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=_TIMEOUT_S,
+        timeout=timeout_s,
     )
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-    return [call.split("\037")[:-1] for call in calls.read_text().split("\036")[:-1]]
+    return done.stdout
